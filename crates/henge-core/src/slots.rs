@@ -46,13 +46,17 @@ impl<T> Pending<T> {
         }
     }
     /// Keeps `item`, under a new id.
+    #[inline]
     pub fn insert(&mut self, item: T) -> RequestId {
-        let id = self.next_id();
-        match self.free.pop() {
-            Some(slot) => self.slots[slot as usize].1 = Some(item),
-            None => self.slots.push((0, Some(item))),
-        }
-        id
+        let Some(slot) = self.free.pop() else {
+            self.slots.push((0, Some(item)));
+            return RequestId { slot: self.slots.len() as u32 - 1, generation: 0 };
+        };
+        let (generation, place) = &mut self.slots[slot as usize];
+        // Said to be empty, so that the item is made in its place, and nothing is dropped there.
+        assert!(place.is_none(), "a slot is free");
+        *place = Some(item);
+        RequestId { slot, generation: *generation }
     }
     /// The id in use at a slot, for callers that know only the slot.
     pub fn in_slot(&self, slot: u32) -> Option<RequestId> {
@@ -60,11 +64,13 @@ impl<T> Pending<T> {
         item.as_ref().map(|_| RequestId { slot, generation: *generation })
     }
     /// What was kept under `id`, if it is still in use.
+    #[inline]
     pub fn get(&self, id: RequestId) -> Option<&T> {
         let (generation, item) = self.slots.get(id.index())?;
         if *generation == id.generation { item.as_ref() } else { None }
     }
     /// The same, to change it.
+    #[inline]
     pub fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
         let (generation, item) = self.slots.get_mut(id.index())?;
         if *generation == id.generation { item.as_mut() } else { None }
@@ -81,6 +87,7 @@ impl<T> Pending<T> {
         Some(item)
     }
     /// The same, of what nobody looks at any more: it is dropped where it lies.
+    #[inline]
     pub fn discard(&mut self, id: RequestId) {
         if let Some((generation, item)) = self.slots.get_mut(id.index())
             && *generation == id.generation

@@ -117,6 +117,7 @@ impl Held {
     }
 
     /// Whether the reservation keeps a host from a command for the disk.
+    #[inline]
     pub(crate) fn conflicts(&self, host: &HostId, opcode: u8) -> bool {
         let Some(kind) = self.kind else { return false };
         let at = self.registrants.binary_search_by_key(host, |registrant| registrant.host);

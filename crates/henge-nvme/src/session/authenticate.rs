@@ -1,7 +1,7 @@
 //! Authentication Send and Receive (Base 6.2 and 6.1): a host's way to prove who it is.
 
 use super::command::Work;
-use super::{Session, Stage, Step};
+use super::{Session, Stage, Todo};
 use crate::auth::{Derivation, Exchange, Key, MESSAGE_MAX, Parties};
 use crate::plan::Plan;
 use crate::status::Status;
@@ -85,7 +85,7 @@ impl Session {
             Some(crate::auth::Sent::Derive(derivation)) => {
                 task.work = Work::Derive;
                 self.derivation = Some((id, derivation));
-                self.steps.push_back(Step::Derive(id));
+                self.todo.push_back(Todo::Derive(id));
             }
         }
         self.advance_task(subsystems, id);

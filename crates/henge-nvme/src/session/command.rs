@@ -67,9 +67,10 @@ pub(super) struct Task {
 }
 
 impl Task {
-    fn new(sqe: Sqe) -> Task {
+    #[inline]
+    fn new(sqe: &Sqe) -> Task {
         Task {
-            sqe,
+            sqe: *sqe,
             work: Work::Answer(Status::SUCCESS.into()),
             takes: 0,
             received: 0,
@@ -191,19 +192,21 @@ impl Session {
     pub(super) fn command(
         &mut self,
         subsystems: &mut Subsystems,
-        sqe: Sqe,
+        sqe: &Sqe,
         data: usize,
     ) -> Result<Option<Incoming>, Fatal> {
         let discard = || (data > 0).then(|| Incoming::new(None, Sink::Discard, 0, data));
         if self.cids.slot(sqe.cid()).is_some() {
-            self.complete_with(subsystems, &sqe, Status::CID_CONFLICT.into());
+            self.complete_with(subsystems, sqe, Status::CID_CONFLICT.into());
             return Ok(discard());
         }
         if self.cids.len() >= self.commands_max() {
             return Err(Fatal::Sequence);
         }
-        let mut task = Task::new(sqe);
-        let plan = self.plan(subsystems, &sqe);
+        let plan = self.plan(subsystems, sqe);
+        // What is decided is noted where the command stays: it is not copied while it is new.
+        let id = self.tasks.insert(Task::new(sqe));
+        let Some(task) = self.tasks.get_mut(id) else { return Ok(discard()) };
         let reply = task.adopt(plan);
         if data > 0 || task.takes > 0 {
             match sqe.place() {
@@ -214,7 +217,6 @@ impl Session {
                 _ => task.answer(Status::SGL_TYPE),
             }
         }
-        let id = self.tasks.insert(task);
         self.cids.insert(sqe.cid(), id.slot);
         self.fuse(subsystems, id);
         if let Some(reply) = reply {

@@ -1,7 +1,7 @@
 //! Connect, events, aborts: what concerns the queue itself, or comes from other queues.
 
 use super::command::Work;
-use super::{Session, Stage, Step};
+use super::{Session, Stage, Todo};
 use crate::admin;
 use crate::fabrics::{self, FABRICS};
 use crate::nvm;
@@ -105,7 +105,7 @@ impl Session {
         if task.at_storage {
             // To look for it costs as much as there is at the disk, so it is done once.
             if !std::mem::replace(&mut task.aborted, true) {
-                self.steps.push_back(Step::Cancel(id));
+                self.todo.push_back(Todo::Cancel(id));
             }
             return;
         }
@@ -134,7 +134,7 @@ impl Session {
             task.why = Some(Status::PREEMPTED);
             if task.at_storage {
                 task.aborted = true;
-                self.steps.push_back(Step::Cancel(id));
+                self.todo.push_back(Todo::Cancel(id));
             } else {
                 early.push(id);
             }
@@ -157,7 +157,7 @@ impl Session {
         for (id, task) in self.tasks.iter_mut() {
             if task.at_storage && !matches!(task.work, Work::Reserve(_)) {
                 task.why.get_or_insert(Status::INACCESSIBLE);
-                self.steps.push_back(Step::Cancel(id));
+                self.todo.push_back(Todo::Cancel(id));
             }
         }
     }
@@ -173,7 +173,7 @@ impl Session {
             if task.at_storage && task.is_kept_out(&there.held, &self.host) {
                 task.why = Some(Status::RESERVATION);
                 task.aborted = true;
-                self.steps.push_back(Step::Cancel(id));
+                self.todo.push_back(Todo::Cancel(id));
             }
         }
     }

@@ -92,6 +92,15 @@ pub enum Step {
     Derive(RequestId),
 }
 
+/// A step, by the name of its command alone: what is to be done stands there, and is copied once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Todo {
+    Execute(RequestId),
+    Cancel(RequestId),
+    Release(RequestId),
+    Derive(RequestId),
+}
+
 /// Payload that comes next on the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Payload {
@@ -144,7 +153,7 @@ pub struct Session {
     digests: Digests,
     incoming: Option<Incoming>,
     out: Output,
-    steps: VecDeque<Step>,
+    todo: VecDeque<Todo>,
     tasks: Pending<Task>,
     /// The host's names for commands that are not answered.
     cids: Cids,
@@ -204,7 +213,7 @@ impl Session {
             digests: Digests::default(),
             incoming: None,
             out: Output::default(),
-            steps: VecDeque::new(),
+            todo: VecDeque::new(),
             tasks: Pending::new(),
             cids: Cids::default(),
             head: 0,
@@ -280,7 +289,25 @@ impl Session {
     /// The next thing to do.
     #[inline]
     pub fn step(&mut self) -> Option<Step> {
-        self.steps.pop_front()
+        loop {
+            return Some(match self.todo.pop_front()? {
+                Todo::Execute(id) => match self.work(id) {
+                    Some(command) => Step::Execute(command),
+                    None => continue,
+                },
+                Todo::Cancel(id) => Step::Cancel(id),
+                Todo::Release(id) => Step::Release(id),
+                Todo::Derive(id) => Step::Derive(id),
+            });
+        }
+    }
+
+    /// What a command wants done next, which is at the storage from now on.
+    #[inline]
+    fn work(&self, id: RequestId) -> Option<Command> {
+        let (task, subsystem) = (self.tasks.get(id)?, self.subsystem?);
+        let action = task.action()?;
+        Some(Command { task: id, subsystem, buffer: task.holds, action })
     }
     /// What to send.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
@@ -348,7 +375,7 @@ impl Session {
         for (id, task) in self.tasks.iter_mut() {
             if task.at_storage {
                 task.aborted = true;
-                self.steps.push_back(Step::Cancel(id));
+                self.todo.push_back(Todo::Cancel(id));
             } else if !task.answered {
                 gone.push(id);
             }
@@ -363,7 +390,7 @@ impl Session {
         self.tasks.discard(id);
         if holds > 0 {
             self.held -= holds as u64;
-            self.steps.push_back(Step::Release(id));
+            self.todo.push_back(Todo::Release(id));
         }
     }
 

@@ -199,7 +199,7 @@ impl Session {
             pdu::COMMAND => {
                 self.is_active = true;
                 let sqe = Sqe(*frame.header[COMMON..].first_chunk().expect("the header's length is known"));
-                self.command(subsystems, sqe, frame.data)
+                self.command(subsystems, &sqe, frame.data)
             }
             _ if frame.data > DATA_MAX as usize => Err(Fatal::TooMuch),
             _ => self.host_data(frame).map(Some),

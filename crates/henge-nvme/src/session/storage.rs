@@ -1,7 +1,7 @@
 //! What commands need on their way: room for their buffers, their data, the storage.
 
 use super::command::{Task, Work};
-use super::{Command, Session, Stage, Step};
+use super::{Session, Stage, Todo};
 use crate::admin;
 use crate::namespace::Reach;
 use crate::nvm;
@@ -122,26 +122,22 @@ impl Session {
     /// Sends the next action to the storage.
     fn execute(&mut self, subsystems: &mut Subsystems, id: RequestId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let Some(action) = task.action() else {
+        let Some(is_for_disk) = task.action().as_ref().map(Action::is_for_disk) else {
             return self.answer(subsystems, id, Status::SUCCESS.into());
         };
-        let there = self.subsystem.and_then(|id| Some((id, subsystems.get_mut(id)?)));
+        let there = self.subsystem.and_then(|id| subsystems.get_mut(id));
         let status = match there {
             None => Status::NAMESPACE,
-            Some((_, there)) if there.namespace.reach == Reach::Inaccessible => Status::INACCESSIBLE,
+            Some(there) if there.namespace.reach == Reach::Inaccessible => Status::INACCESSIBLE,
             // It was taken in before that began, and its data have come since.
-            Some((_, Subsystem { barred: Some(why), .. })) if action.is_for_disk() => *why,
-            Some((_, there)) if task.doubted && task.is_kept_out(&there.held, &self.host) => {
-                Status::RESERVATION
-            }
-            Some((subsystem, there)) => {
+            Some(Subsystem { barred: Some(why), .. }) if is_for_disk => *why,
+            Some(there) if task.doubted && task.is_kept_out(&there.held, &self.host) => Status::RESERVATION,
+            Some(there) => {
                 task.at_storage = true;
                 // Whose end may wait until all is quiet is not waited for itself.
-                task.epoch = action.is_for_disk().then(|| there.epochs.begin());
+                task.epoch = is_for_disk.then(|| there.epochs.begin());
                 self.at_storage += 1;
-                let buffer = task.holds;
-                let command = Command { task: id, subsystem, buffer, action };
-                return self.steps.push_back(Step::Execute(command));
+                return self.todo.push_back(Todo::Execute(id));
             }
         };
         self.end(subsystems, id, status);
@@ -163,6 +159,10 @@ impl Session {
         }
         if self.stage == Stage::Over {
             return self.forget(id);
+        }
+        if let (Outcome::Done, Work::Storage(Action::Read { len, .. })) = (&outcome, &task.work) {
+            let len = *len as usize;
+            return self.answer_from_buffer(id, &buffer[..len]);
         }
         let Some(action) = task.action() else { return };
         let status = match outcome {
@@ -199,10 +199,6 @@ impl Session {
                 } else {
                     self.execute(subsystems, id);
                 }
-            }
-            Work::Storage(Action::Read { len, .. }) => {
-                let len = *len as usize;
-                self.answer_from_buffer(id, &buffer[..len]);
             }
             _ => self.end(subsystems, id, status),
         }
