@@ -62,6 +62,7 @@ impl Server {
             && due.is_none_or(|at| at > self.now)
             && let Some(until) = self.poll.busy.begin(self.now)
         {
+            self.plane.across.lanes.rouse();
             let (begun, until) = (self.now, due.map_or(until, |at| at.min(until)));
             while self.now < until {
                 self.events(events, Some(Duration::ZERO))?;
@@ -80,6 +81,7 @@ impl Server {
         let lanes = &mut self.plane.across.lanes;
         if within == Some(Duration::ZERO) || !lanes.sleep() {
             if self.poll.give_way.is_time(self.now, self.plane.pools.at_workers()) {
+                lanes.rouse();
                 std::thread::sleep(std::time::Duration::from_nanos(give_way::NAP.as_nanos()));
             }
             return self.events(events, Some(Duration::ZERO));
@@ -227,7 +229,7 @@ impl Server {
             across::cross(&mut self.plane, self.now);
             self.serve();
             links::mark_links(self);
-            self.plane.across.lanes.tell();
+            self.plane.across.lanes.tell(self.now);
             if self.turns.is_empty() || self.turns.is_over() {
                 break;
             }
@@ -241,7 +243,7 @@ impl Server {
         if self.plane.memory.freed() {
             self.water();
         }
-        self.plane.across.lanes.tell();
+        self.plane.across.lanes.tell(self.now);
     }
 }
 

@@ -15,6 +15,7 @@
 //! shard 0's event descriptor.
 //!
 //! # Guarantee, and price
+//! Whoever speaks may wake the sleeper later, and asks first whether it still sleeps over what was said.
 //! No wake-up is lost, and at most one a sleeper is made by each shard (`inbox/tests.rs` tries all interleavings). One atomic operation for each lane
 //! in each round in which something was said there.
 
@@ -33,8 +34,8 @@ pub(crate) trait Word {
     fn take(&self) -> u64;
     /// Puts this there if nothing is.
     fn begin(&self, bits: u64) -> bool;
-    /// Whether something may be there.
-    fn is_set(&self) -> bool;
+    /// What is there, or was: nothing older than what this thread has put there.
+    fn look(&self) -> u64;
 }
 
 /// The same for an atomic integer: the standard library's, and loom's.
@@ -53,8 +54,8 @@ macro_rules! word {
             fn begin(&self, bits: u64) -> bool {
                 self.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Acquire).is_ok()
             }
-            fn is_set(&self) -> bool {
-                self.load(Ordering::Relaxed) != 0
+            fn look(&self) -> u64 {
+                self.load(Ordering::Relaxed)
             }
         }
     };
@@ -76,6 +77,12 @@ impl<W: Word> Inbox<W> {
         self.0.set(bit(shard)) & ASLEEP != 0
     }
 
+    /// Whether the receiver still sleeps over what that shard has said.
+    pub(crate) fn sleeps_over(&self, shard: usize) -> bool {
+        let there = self.0.look();
+        there & ASLEEP != 0 && there & bit(shard) != 0
+    }
+
     /// Whoever looks here is about to sleep. False when somebody has said something, which is to be looked at first.
     pub(crate) fn sleep(&self) -> bool {
         self.0.begin(ASLEEP)
@@ -88,7 +95,7 @@ impl<W: Word> Inbox<W> {
 
     /// The bits of those that have said something since this was asked last. Only asked by whoever is awake.
     pub(crate) fn heard(&self) -> u64 {
-        if self.0.is_set() { self.0.take() } else { 0 }
+        if self.0.look() != 0 { self.0.take() } else { 0 }
     }
 }
 

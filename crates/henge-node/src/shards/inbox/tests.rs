@@ -58,6 +58,16 @@ fn nobody_sleeps_over_what_is_in_a_lane() {
 }
 
 #[test]
+fn nobody_sleeps_over_what_was_to_wake_it_later() {
+    all(|two, shard| {
+        two.lanes[shard].store(1, Ordering::Relaxed);
+        if two.inbox.spoke(shard) && two.inbox.sleeps_over(shard) {
+            two.woken.store(true, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
 #[should_panic(expected = "something is in its lanes")]
 fn the_model_would_notice() {
     // Whoever asks first, and speaks then.
