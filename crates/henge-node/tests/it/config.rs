@@ -89,6 +89,11 @@ fn disks_that_do_not_fit_or_overlap() {
         &["node.toml:7:8", "there are: p"],
     );
     says(&with("[[disk]]\nname = \"a\"\npools = [\"p\", \"p\"]\ncapacity = \"1MiB\"\n"), &["on a pool once"]);
+    let many = (0..1025).map(|n| format!("\"n/p{n}\"")).collect::<Vec<_>>().join(", ");
+    says(
+        &with(&format!("[[disk]]\nname = \"a\"\npools = [{many}]\ncapacity = \"1MiB\"\n")),
+        &["1025 pools are named; a disk lies on 1024 at most"],
+    );
     says(&with("[[disk]]\nname = \"../a\"\ncapacity = \"1MiB\"\n"), &["node.toml:6:8", "is no name"]);
 }
 
