@@ -42,6 +42,8 @@
 //! address = "10.0.0.10:7001"
 //! ```
 //!
+//! A request counts 64 KiB at least, or what `least = "16KiB"` says; the same on all proxies.
+//!
 //! `record = "FILE"` writes a row for each I/O request that is over, as `henge sim --requests` does: for whoever wants to
 //! know what came when, and to replay it in the simulator.
 //!
@@ -55,6 +57,9 @@ use std::path::{Path, PathBuf};
 
 /// Where a proxy remembers when its file does not say.
 const STATE_DIR: &str = "/var/lib/henge-proxy";
+
+/// Bytes that a request counts at least where its file does not say: about what its message and its seek keep a server from.
+const LEAST: u64 = 64 << 10;
 
 /// What can go wrong before and while a proxy runs.
 #[derive(Debug, thiserror::Error)]
@@ -185,6 +190,8 @@ pub struct Config {
     pub hint: Option<String>,
     /// Its knobs.
     pub knobs: Params,
+    /// Bytes that a request counts at least.
+    pub least: u64,
     /// Where requests are recorded, if they are.
     pub record: Option<PathBuf>,
     /// Most client connections.
@@ -218,6 +225,7 @@ impl Config {
         let record = p.text("record")?.map(PathBuf::from);
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(1024) as usize;
         let client_timeout = p.duration("client_timeout")?;
+        let least = p.size("least")?.unwrap_or(LEAST);
         let flows = flows(&mut p)?;
         let mut listen = Vec::new();
         for mut table in p.tables("listen")? {
@@ -250,6 +258,7 @@ impl Config {
             scheduler,
             hint,
             knobs,
+            least,
             record,
             connections,
             client_timeout,

@@ -165,7 +165,7 @@ impl Proxy {
             listeners,
             control,
             pairs: Pairs::new().map_err(|e| ProxyError::io("a pipe", e))?,
-            requests: Requests::new(gate),
+            requests: Requests::new(gate, config.flows.len()),
             patience: Patience::new(config.client_timeout, learnt),
             owners: Owners::default(),
             counts: Counts::default(),

@@ -404,7 +404,7 @@ impl Connection {
                         return Some(News::Accepted { tag, bytes: expected });
                     }
                     // Nothing comes; or nobody can tell how much: this response is the last that is sure.
-                    over(Ok(expected.unwrap_or(io.request.estimate())))
+                    over(Ok(expected.unwrap_or_else(|| io.request.estimate().bytes)))
                 }
                 Ok(Response::Other { .. }) | Err(_) => return None,
             };

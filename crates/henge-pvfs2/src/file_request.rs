@@ -14,8 +14,9 @@
 //! gets only what lies below the data file's present size.
 //!
 //! # Price
-//! Contiguous accesses: a few divisions. Strided ones: one step per block, at most [`STEPS_MAX`]; beyond it the answer
-//! is unknown, and callers charge `aggregate_size / server_ct`.
+//! Contiguous accesses: a few divisions. Strided ones: one step per block. Before a server has answered, at most
+//! [`STEPS_QUICK`], since anybody may send such requests without a pause; afterwards at most [`STEPS_MAX`]. Beyond them
+//! callers charge `aggregate_size / server_ct`, and [`FileRequest::pieces_most`] bounds the number of pieces.
 //!
 //! Source: `src/io/description/pint-request-encode.h`.
 
@@ -25,6 +26,8 @@ use crate::wire::{Malformed, Reader, Writer};
 const NESTED_MAX: i32 = 100;
 /// Most contiguous pieces that are followed; a hostile request would otherwise cost time without bound.
 pub(crate) const STEPS_MAX: u32 = 65_536;
+/// The same before the server has answered.
+pub(crate) const STEPS_QUICK: u32 = 1024;
 /// Deepest nesting that is followed.
 const DEPTH_MAX: u32 = 32;
 
@@ -103,9 +106,48 @@ impl FileRequest {
         self.entries.iter().for_each(|e| e.write(w));
     }
 
+    /// At most so many contiguous pieces hold `len` bytes of the data, from anywhere on.
+    pub(crate) fn pieces_most(&self, len: u64) -> u64 {
+        if self.is_contiguous() {
+            return 1;
+        }
+        let size = u64::try_from(self.entries[0].aggregate_size).unwrap_or(0).max(1);
+        let mut known = vec![None; self.entries.len()];
+        // The access may begin within one tile and end within another.
+        let tiles = len.div_ceil(size).saturating_add(1);
+        self.pieces_of(0, &mut known).saturating_mul(tiles).min(len)
+    }
+
+    /// Pieces of the entry `index` and those that follow it; without bound where entries go in circles.
+    fn pieces_of(&self, index: i32, known: &mut [Option<u64>]) -> u64 {
+        let Some(entry) = usize::try_from(index).ok().and_then(|i| self.entries.get(i)) else { return 0 };
+        if let Some(pieces) = known[index as usize] {
+            return pieces;
+        }
+        known[index as usize] = Some(u64::MAX);
+        let element = usize::try_from(entry.ereq).ok().and_then(|i| self.entries.get(i));
+        let of_a_block = match element {
+            Some(element) if element.has_no_holes() => 1,
+            Some(_) => {
+                self.pieces_of(entry.ereq, known).saturating_mul(u64::from(entry.num_ereqs.max(0) as u32))
+            }
+            None => 1,
+        };
+        let blocks = if entry.num_blocks == 0 { 1 } else { u64::from(entry.num_blocks.max(0) as u32) };
+        let pieces = of_a_block.saturating_mul(blocks).saturating_add(self.pieces_of(entry.sreq, known));
+        known[index as usize] = Some(pieces);
+        pieces
+    }
+
     /// Calls `piece(offset, len)` for each contiguous piece of the file, in order of the data. `None` if the
-    /// tree is contradictory or too large to follow.
-    pub fn pieces(&self, offset: u64, len: u64, mut piece: impl FnMut(u64, u64)) -> Option<()> {
+    /// tree is contradictory, or has more than `most` steps.
+    pub(crate) fn pieces(
+        &self,
+        offset: u64,
+        len: u64,
+        most: u32,
+        mut piece: impl FnMut(u64, u64),
+    ) -> Option<()> {
         if self.is_contiguous() {
             piece(offset, len);
             return Some(());
@@ -114,7 +156,7 @@ impl FileRequest {
         let size = u64::try_from(root.aggregate_size).ok().filter(|s| *s > 0)?;
         let extent = u64::try_from(root.ub.checked_sub(root.lb)?).ok()?;
         let mut walk =
-            Walk { tree: &self.entries, skip: offset % size, left: len, steps: 0, piece: &mut piece };
+            Walk { tree: &self.entries, skip: offset % size, left: len, steps: most, piece: &mut piece };
         let mut base = (offset / size).checked_mul(extent)?;
         while walk.left > 0 {
             let before = (walk.skip, walk.left);
@@ -132,14 +174,15 @@ struct Walk<'a, F: FnMut(u64, u64)> {
     tree: &'a [Entry],
     skip: u64,
     left: u64,
+    /// That may still be taken.
     steps: u32,
     piece: &'a mut F,
 }
 
 impl<F: FnMut(u64, u64)> Walk<'_, F> {
     fn step(&mut self) -> Option<()> {
-        self.steps += 1;
-        (self.steps <= STEPS_MAX).then_some(())
+        self.steps = self.steps.checked_sub(1)?;
+        Some(())
     }
 
     /// `len` bytes of the file from `at` on hold data of the type.
@@ -186,7 +229,7 @@ impl<F: FnMut(u64, u64)> Walk<'_, F> {
         }
         let element = self.tree[entry.ereq as usize];
         let extent = element.ub.checked_sub(element.lb)?;
-        if element.sreq < 0 && element.aggregate_size == extent {
+        if element.has_no_holes() {
             return self.data(at, u64::try_from(count.checked_mul(extent)?).ok()?); // no holes inside
         }
         for i in 0..count {
@@ -214,6 +257,10 @@ impl Entry {
         ereq: -1,
         sreq: -1,
     };
+
+    fn has_no_holes(&self) -> bool {
+        self.sreq < 0 && self.ub.checked_sub(self.lb) == Some(self.aggregate_size)
+    }
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let entry = Entry {

@@ -38,6 +38,6 @@ pub use encode::{
 pub use file_request::FileRequest;
 pub use frame::{HEADER_LEN, Header, MAGIC, Mode, PAYLOAD_MAX, UNEXPECTED_MAX};
 pub use message::{
-    Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits, Version, read_config,
+    Direction, IoRequest, Load, Op, Request, RequestBody, Response, ServerLimits, Version, read_config,
 };
 pub use wire::{Malformed, Reader, Writer};

@@ -5,7 +5,7 @@
 
 use crate::capability::{Capability, Credential, Hints};
 use crate::distribution::Distribution;
-use crate::file_request::{FileRequest, STEPS_MAX};
+use crate::file_request::{FileRequest, STEPS_MAX, STEPS_QUICK};
 use crate::wire::{Malformed, Reader};
 use henge_core::Duration;
 
@@ -118,28 +118,46 @@ pub struct IoRequest {
     pub total_bytes: u64,
 }
 
+/// What an access asks of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Bytes that move at this server.
+    pub bytes: u64,
+    /// Contiguous pieces of the file; each server goes through all of them.
+    pub pieces: u64,
+}
+
 impl IoRequest {
     /// How many bytes move at this server; for a read, `size` is the data file's present size there (from the
     /// response), for a write `u64::MAX`. `None` if the distribution is not evaluated or the request too intricate.
     pub fn bytes_here(&self, size: u64) -> Option<u64> {
-        let local = |o| self.distribution.local(self.server_nr, self.server_ct, o);
-        local(0)?;
-        let (mut total, mut steps) = (0u64, 0);
-        self.file_request.pieces(self.file_req_offset, self.aggregate_size, |offset, len| {
-            steps += self.distribution.steps();
-            if steps <= STEPS_MAX
-                && let (Some(from), Some(to)) = (local(offset), local(offset.saturating_add(len)))
-            {
-                total = total.saturating_add(to.min(size).saturating_sub(from.min(size)));
-            }
-        })?;
-        (steps <= STEPS_MAX).then_some(total)
+        self.follow(size, STEPS_MAX).map(|load| load.bytes)
     }
 
     /// What to charge before the answer is known: the exact bytes of a write, and what a read would
     /// move if the file were long enough; where that cannot be known, an equal part of the whole.
-    pub fn estimate(&self) -> u64 {
-        self.bytes_here(u64::MAX).unwrap_or_else(|| self.aggregate_size.div_ceil(u64::from(self.server_ct)))
+    pub fn estimate(&self) -> Load {
+        self.follow(u64::MAX, STEPS_QUICK).unwrap_or_else(|| Load {
+            bytes: self.aggregate_size.div_ceil(u64::from(self.server_ct)),
+            pieces: self.file_request.pieces_most(self.aggregate_size),
+        })
+    }
+
+    /// The access piece by piece, in at most `most` steps.
+    fn follow(&self, size: u64, most: u32) -> Option<Load> {
+        let local = |o| self.distribution.local(self.server_nr, self.server_ct, o);
+        local(0)?;
+        let (mut load, mut steps) = (Load::default(), 0);
+        self.file_request.pieces(self.file_req_offset, self.aggregate_size, most, |offset, len| {
+            steps += self.distribution.steps();
+            load.pieces += 1;
+            if steps <= most
+                && let (Some(from), Some(to)) = (local(offset), local(offset.saturating_add(len)))
+            {
+                load.bytes = load.bytes.saturating_add(to.min(size).saturating_sub(from.min(size)));
+            }
+        })?;
+        (steps <= most).then_some(load)
     }
 
     fn read(r: &mut Reader<'_>, small: bool) -> Result<Self, Malformed> {

@@ -22,7 +22,16 @@ pub(crate) fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
     hinted(tag, direction, len, Hints::default())
 }
 
+/// Every other byte.
+pub(crate) fn strided(tag: i64, len: u64) -> Vec<u8> {
+    request(tag, Direction::Read, len, Hints::default(), FileRequest::vector(len as i32, 1, 2))
+}
+
 pub(crate) fn hinted(tag: i64, direction: Direction, len: u64, hints: Hints) -> Vec<u8> {
+    request(tag, direction, len, hints, FileRequest::contiguous())
+}
+
+fn request(tag: i64, direction: Direction, len: u64, hints: Hints, file_request: FileRequest) -> Vec<u8> {
     let io = IoRequest {
         small: false,
         direction,
@@ -31,7 +40,7 @@ pub(crate) fn hinted(tag: i64, direction: Direction, len: u64, hints: Hints) -> 
         server_nr: 0,
         server_ct: 1,
         distribution: Distribution::SimpleStripe { strip_size: 65_536 },
-        file_request: FileRequest::contiguous(),
+        file_request,
         file_req_offset: 0,
         aggregate_size: len,
         total_bytes: 0,

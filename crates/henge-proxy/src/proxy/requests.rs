@@ -6,13 +6,15 @@ use crate::identity::Owner;
 use crate::pair::{Held, Pair};
 use crate::peers::{Peers, Told};
 use henge_core::{Cost, Dispatch, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping};
-use henge_pvfs2::{Direction, Distribution, IoRequest, News, RequestBody};
+use henge_pvfs2::{Direction, Distribution, IoRequest, Load, News, RequestBody};
 use henge_sched::foreign::{Extent, Served};
 use std::collections::VecDeque;
 use std::io;
 
 /// What an I/O request is charged that cannot be decoded: nobody knows what it moves.
 const UNREAD: u64 = 4 << 20;
+/// What each contiguous piece of an access counts at least. Servers were seen to take 1.5 µs for one.
+const PIECE: u64 = 1 << 10;
 
 /// An I/O request from the moment it came until it is over.
 pub(super) struct Io {
@@ -25,6 +27,10 @@ pub(super) struct Io {
     pub(super) extent: Option<Extent>,
     /// How the file lies on servers.
     pub(super) striping: Option<Striping>,
+    /// Bytes that it counts at least, however few move.
+    least: u64,
+    /// Bytes that moved; until that is known, that will.
+    bytes: u64,
 }
 
 /// A request whose flow was full when it came.
@@ -41,6 +47,8 @@ pub(super) struct Requests {
     pub(super) gate: Gate,
     pub(super) ios: Pending<Io>,
     pub(super) refused: VecDeque<Refused>,
+    /// Bytes that each flow has moved.
+    pub(super) moved: Vec<u64>,
     /// The gate may have something to release.
     pub(super) dirty: bool,
     /// Those that were refused are being looked at.
@@ -48,8 +56,18 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub(super) fn new(gate: Gate) -> Self {
-        Requests { gate, ios: Pending::new(), refused: VecDeque::new(), dirty: false, readmits: false }
+    pub(super) fn new(gate: Gate, flows: usize) -> Self {
+        let (ios, refused, moved) = (Pending::new(), VecDeque::new(), vec![0; flows]);
+        Requests { gate, ios, refused, moved, dirty: false, readmits: false }
+    }
+
+    /// So many bytes of a request move. What is less than its least is charged as that: a request takes its server's time
+    /// whatever it moves.
+    fn moves(&mut self, id: RequestId, bytes: u64, now: Instant) {
+        if let Some(io) = self.ios.get_mut(id) {
+            io.bytes = bytes;
+            self.gate.moves(id, bytes.max(io.least), now);
+        }
     }
 
     /// Whether nothing of a connection is at the server.
@@ -86,10 +104,10 @@ impl Proxy {
         let flow = FlowId(came.flow as u32);
         let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
         let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
-        let request = match io {
-            Some(io) => gate_request(id, flow, io, now),
-            None => Request::new(id, flow, Op::Read, 0, UNREAD, now),
-        };
+        let load = io.map_or(Load { bytes: UNREAD, pieces: 1 }, |io| io.estimate());
+        let least = load.pieces.saturating_mul(PIECE).max(self.config.least);
+        let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
+        let request = Request::new(id, flow, op, offset, load.bytes.max(least), now);
         if self.requests.gate.submit(request, now).is_err() {
             if let Some(pair) = self.pairs.get_mut(came.pair) {
                 pair.blocked = true;
@@ -101,12 +119,13 @@ impl Proxy {
         if let Some(peers) = &mut self.peers {
             peers.arrived(flow, striping.as_ref(), now);
         }
+        let Held { tag, message, .. } = came.held;
         let io =
-            Io { pair: came.pair, tag: came.held.tag, message: Some(came.held.message), extent, striping };
+            Io { pair: came.pair, tag, message: Some(message), extent, striping, least, bytes: load.bytes };
         let id = self.requests.ios.insert(io);
         self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
-            match came.held.tag {
+            match tag {
                 Some(tag) => drop(pair.pending.insert(tag, id)),
                 None => drop(pair.alone.insert(id)),
             }
@@ -119,7 +138,7 @@ impl Proxy {
             News::Accepted { tag, bytes: Some(bytes) } => {
                 let id = self.pairs.get_mut(slot).and_then(|p| p.pending.get(&tag).copied());
                 if let Some(id) = id {
-                    self.requests.gate.moves(id, bytes, now);
+                    self.requests.moves(id, bytes, now);
                 }
             }
             News::Accepted { bytes: None, .. } => {}
@@ -128,7 +147,7 @@ impl Proxy {
                 if let Some(id) = id {
                     // One that failed costs what has moved of it.
                     let bytes = result.unwrap_or(moved);
-                    self.requests.gate.moves(id, bytes, now);
+                    self.requests.moves(id, bytes, now);
                     self.over(id, result.is_err(), now);
                 }
             }
@@ -217,6 +236,7 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
     let io = proxy.requests.ios.remove(id).expect("a pending request is known");
     let served = proxy.requests.gate.complete(id, failed, now);
     let request = &served.request;
+    proxy.requests.moved[request.flow.index()] += io.bytes;
     if let Some(recorder) = &mut proxy.recorder {
         recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
     }
@@ -260,11 +280,9 @@ fn place_in_file(peers: Option<&Peers>, io: &IoRequest) -> (Option<Extent>, Opti
     (extent, striping)
 }
 
-/// An I/O request as the gate sees it: a number of bytes of one data file. Its true cost comes with the answer.
-pub(super) fn gate_request(id: RequestId, flow: FlowId, io: &IoRequest, now: Instant) -> Request {
-    let op = match io.direction {
+fn op_of(direction: Direction) -> Op {
+    match direction {
         Direction::Read => Op::Read,
         Direction::Write => Op::Write,
-    };
-    Request::new(id, flow, op, io.file_req_offset, io.estimate().max(1), now)
+    }
 }

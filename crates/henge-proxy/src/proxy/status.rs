@@ -14,7 +14,7 @@ impl Proxy {
             FlowStatus {
                 name: flow.name.clone(),
                 requests: meters.completed.requests,
-                bytes: meters.completed.service.get(),
+                bytes: self.requests.moved[i],
                 pending: meters.pending,
                 in_flight: meters.in_flight,
                 late: meters.late,

@@ -90,6 +90,8 @@ fn break_off(socket: TcpStream) {
 }
 
 const LONG: Duration = Duration::from_secs(3600);
+/// Bytes that a request counts at least.
+const LEAST: u64 = 64 << 10;
 
 #[test]
 fn clients_that_break_off_while_others_wait_stop_nobody() {
@@ -278,12 +280,12 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
 /// I/O requests with another's tag, or that cannot be read.
 #[test]
 fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
-    let tagged = io(1, Direction::Read, 5000);
+    let tagged = io(1, Direction::Read, 100_000);
     let mut unread = io(2, Direction::Read, 5000);
     unread.truncate(unread.len() - 8);
     let size = (unread.len() - HEADER_LEN) as u64;
     unread[..HEADER_LEN].copy_from_slice(&Header { mode: Mode::Unexpected, tag: 2, size }.to_bytes());
-    for (what, request, charged) in [("tag", &tagged, 5000), ("unread", &unread, 4 << 20)] {
+    for (what, request, charged) in [("tag", &tagged, 100_000), ("unread", &unread, 4 << 20)] {
         let mut world = World::with(4);
         let (mut client, mut server) = world.connect();
         client.write_all(&io(1, Direction::Read, 100)).expect("sent");
@@ -304,7 +306,7 @@ fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
             "{what}: it is over as it went"
         );
         let meters = gate.flow_meters(FlowId(0)).expect("its flow");
-        assert_eq!(meters.completed.service.get(), charged + 1, "{what}");
+        assert_eq!(meters.completed.service.get(), charged + LEAST, "{what}");
     }
 }
 
@@ -321,6 +323,32 @@ fn requests_between_servers_pass_and_are_counted() {
     let mut bytes = vec![0; first.len() + of_a_server.len()];
     server.read_exact(&mut bytes).expect("both go, though there is one slot");
     assert_eq!(world.proxy.status(world.now).counts.between_servers, 1);
+}
+
+/// A server takes its time for each, whatever it moves. By bytes alone, tiny requests had left neighbours nothing.
+#[test]
+fn requests_that_move_next_to_nothing_count_their_least() {
+    let long = crate::pair::tests::strided(1, 300);
+    for (request, answer, moved, charged) in [
+        (io(1, Direction::Read, 1), Ok(1), 1, LEAST),
+        (io(1, Direction::Read, 4 << 20), Ok(0), 0, LEAST),
+        (io(1, Direction::Read, 4 << 20), Err(-2), 0, LEAST),
+        (long, Ok(0), 0, 300 << 10),
+    ] {
+        let mut world = World::new();
+        let (mut client, mut server) = world.connect();
+        client.write_all(&request).expect("sent");
+        world.turn();
+        server.write_all(&encode_io_response(1, Version::V7000, answer)).expect("sent");
+        if moved > 0 {
+            server.write_all(&Header::expected(1, moved).to_bytes()).expect("sent");
+            server.write_all(&vec![7; moved as usize]).expect("sent");
+        }
+        world.turn();
+        let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
+        let status = world.proxy.status(world.now);
+        assert_eq!((meters.completed.service.get(), status.flows[0].bytes), (charged, moved));
+    }
 }
 
 fn is_dry(socket: &TcpStream) -> bool {

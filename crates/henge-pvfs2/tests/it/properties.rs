@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn nothing_is_charged_twice_or_lost(strip in 1u64..1 << 40, ct in 1u32..2000, offset in 0u64..1 << 60, len in 0u64..1 << 50) {
         let sum: u64 = (0..ct).map(|nr| {
-            io(FileRequest::contiguous(), (strip, nr, ct), offset, len, Direction::Write).estimate()
+            io(FileRequest::contiguous(), (strip, nr, ct), offset, len, Direction::Write).estimate().bytes
         }).sum();
         prop_assert_eq!(sum, len);
     }
@@ -171,7 +171,21 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 fn a_hostile_tree_costs_bounded_time() {
     let vast = io(FileRequest::vector(i32::MAX, 1, 2), (64, 0, 2), 0, u64::MAX >> 2, Direction::Read);
     assert_eq!(vast.bytes_here(u64::MAX), None);
-    assert_eq!(vast.estimate(), (u64::MAX >> 2).div_ceil(2));
+    assert_eq!(vast.estimate().bytes, (u64::MAX >> 2).div_ceil(2));
+}
+
+/// Anybody may send such requests without a pause, and each would be gone through as it comes.
+#[test]
+fn long_lists_are_not_gone_through_before_the_server_has_answered() {
+    let long = |blocks, len| io(FileRequest::vector(blocks, 1, 2), (65_536, 0, 4), 0, len, Direction::Read);
+    assert_eq!(long(65_000, 65_000).estimate(), Load { bytes: 16_250, pieces: 65_000 });
+    assert_eq!(long(65_000, 65_000).bytes_here(u64::MAX), Some(32_768), "afterwards they are");
+    assert_eq!(long(500, 500).estimate(), Load { bytes: 500, pieces: 500 });
+    // Not more pieces than its tiles can have.
+    let wide = io(FileRequest::vector(600, 1000, 2000), (65_536, 0, 4), 0, 1_200_000, Direction::Read);
+    assert_eq!(wide.estimate(), Load { bytes: 300_000, pieces: 1800 });
+    let plain = io(FileRequest::contiguous(), (65_536, 0, 4), 0, 1 << 40, Direction::Read);
+    assert_eq!(plain.estimate(), Load { bytes: 1 << 38, pieces: 1 });
 }
 
 #[test]
@@ -241,7 +255,7 @@ fn distributions_are_read_as_they_were_written() {
             distribution,
             ..io(FileRequest::contiguous(), (1, 0, 2), 0, 300_000, Direction::Write)
         };
-        assert_eq!(body.estimate(), here, "{body:?}");
+        assert_eq!(body.estimate().bytes, here, "{body:?}");
         let wanted = request(body);
         let message = encode_io(1, &wanted);
         let ConnectionEvent::Hold { request: read, .. } = Connection::new().from_client(&message).what else {
