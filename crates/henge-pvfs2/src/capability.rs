@@ -109,12 +109,12 @@ impl Hints {
                 3 => hints.handle = Some(r.u64("hint handle")?),
                 5 => hints.rank = Some(r.u32("hint rank")?),
                 6 => hints.server_id = Some(r.u32("hint server_id")?),
-                1 | 2 | 13 => r.pad(4)?,
-                0 => {
+                // Clients send some of these alone, but servers read them all.
+                1 | 2 | 4 | 7..=14 => r.pad(4)?,
+                _ => {
                     r.string("hint name")?;
                     r.string("hint value")?;
                 }
-                _ => return Err(r.malformed("hint type")),
             }
         }
         Ok(hints)

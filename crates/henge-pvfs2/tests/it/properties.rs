@@ -265,6 +265,25 @@ fn distributions_are_read_as_they_were_written() {
     }
 }
 
+/// Servers read every hint that they know, also those that clients do not send. What only servers could read was charged 4 MiB, however much it
+/// moved.
+#[test]
+fn hints_are_read_as_servers_read_them() {
+    let body = io(FileRequest::contiguous(), (65_536, 0, 2), 0, 1 << 30, Direction::Read);
+    let wanted = Request { hints: Hints { rank: Some(1), ..Hints::default() }, ..request(body) };
+    let message = encode_io(1, &wanted);
+    let hint =
+        message.windows(12).position(|w| w == [1, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0]).expect("one hint") + 4;
+    for kind in [1, 2, 4, 7, 8, 9, 10, 11, 12, 13, 14u8] {
+        let mut other = message.clone();
+        other[hint] = kind;
+        let ConnectionEvent::Hold { request, .. } = Connection::new().from_client(&other).what else {
+            panic!("hint {kind} is not read");
+        };
+        assert_eq!(request.hints, Hints::default());
+    }
+}
+
 /// A read of which nobody can tell how much it moves here is not free.
 #[test]
 fn a_read_too_intricate_to_follow_costs_an_equal_part() {
