@@ -154,6 +154,7 @@ pub struct Connection {
     ios: BTreeMap<i64, Io>,
     asked: BTreeMap<i64, Outstanding>,
     opaque: bool,
+    clients_only: bool,
     stats: ConnectionStats,
 }
 
@@ -166,6 +167,11 @@ impl Connection {
     /// One on which everything passes.
     pub fn opaque() -> Self {
         Connection { opaque: true, ..Self::default() }
+    }
+
+    /// One that no server comes by: whoever says there that it is a server is held as clients are.
+    pub fn of_clients() -> Self {
+        Connection { clients_only: true, ..Self::default() }
     }
 
     /// What passed without being understood.
@@ -310,7 +316,7 @@ impl Connection {
             return ConnectionEvent::Pass;
         };
         match &request.body {
-            RequestBody::Io(_) if request.is_between_servers() => {
+            RequestBody::Io(_) if request.is_between_servers() && !self.clients_only => {
                 self.stats.between_servers += 1;
                 ConnectionEvent::Pass
             }

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::pair::Pair;
 use crate::poller::{Interest, Poller};
 use henge_core::{Instant, Pending, RequestId};
-use henge_pvfs2::News;
+use henge_pvfs2::{Connection, News};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
@@ -32,12 +32,15 @@ impl Pairs {
         &mut self,
         client: TcpStream,
         server: TcpStream,
-        flow: Option<usize>,
+        (flow, clients_only): (Option<usize>, bool),
         poller: &Poller,
     ) -> io::Result<()> {
         crate::socket::prepare(&client)?;
         let name = u64::from(self.open.next_id().slot) << 1;
-        let pair = Pair::new(client, server, flow);
+        let mut pair = Pair::new(client, server, flow);
+        if clients_only {
+            pair.connection = Connection::of_clients();
+        }
         poller.add(&pair.client.socket, name, Interest::READ)?;
         poller.add(&pair.server.socket, name | 1, Interest::READ)?;
         self.open.insert(Box::new(pair));
@@ -45,10 +48,13 @@ impl Pairs {
     }
 }
 
-/// Whose a connection is by its port or its client's address; `None` leaves it to users.
-pub(super) fn flow_at(config: &Config, listener: Option<usize>, client: SocketAddr) -> Option<usize> {
+/// Whose a connection is by its port or its client's address; `None` leaves it to users. And whether no server comes by
+/// that port: it is an application's own, and servers' packets are not redirected to it.
+pub(super) fn whose(config: &Config, listener: Option<usize>, client: SocketAddr) -> (Option<usize>, bool) {
     let by_address = || config.rules.iter().find(|r| r.who.is_address(client.ip())).map(|r| r.flow);
-    listener.and_then(|l| config.listen[l].flow).or_else(by_address)
+    let listen = listener.map(|l| &config.listen[l]);
+    let flow = listen.and_then(|l| l.flow);
+    (flow.or_else(by_address), flow.is_some() && listen.is_some_and(|l| !l.redirected))
 }
 
 impl Proxy {
@@ -72,12 +78,12 @@ impl Proxy {
                 tracing::warn!(client = %peer, most, "turned away: as many connections as may be are open");
                 continue; // dropping it closes it
             }
-            let flow = flow_at(&self.config, Some(listener), peer);
+            let whose = whose(&self.config, Some(listener), peer);
             match crate::socket::connect(self.config.server) {
-                Ok(server) => match self.pairs.add(client, server, flow, &self.waiter.poller) {
+                Ok(server) => match self.pairs.add(client, server, whose, &self.waiter.poller) {
                     Ok(()) => {
                         self.counts.accepted += 1;
-                        let application = flow.map_or("by user", |f| self.config.flows[f].name.as_str());
+                        let application = whose.0.map_or("by user", |f| self.config.flows[f].name.as_str());
                         tracing::debug!(client = %peer, application, "connected");
                     }
                     Err(e) => self.unreachable(peer, &e),

@@ -5,7 +5,7 @@
 //! with the requests that wait; who is not done after 10 s is cut off.
 
 use super::Proxy;
-use super::connections::flow_at;
+use super::connections::whose;
 use super::requests::Refused;
 use crate::handover::{HandedPair, Handover};
 use crate::pair::{Held, held_by};
@@ -74,9 +74,9 @@ impl Proxy {
             let anywhere = l.address.ip().is_unspecified() && l.address.port() == at.port();
             l.address == at || anywhere
         };
-        let flow = flow_at(&self.config, self.config.listen.iter().position(fits), peer);
+        let whose = whose(&self.config, self.config.listen.iter().position(fits), peer);
         let slot = self.pairs.open.next_id().index();
-        self.pairs.add(handed.client, handed.server, flow, &self.waiter.poller)?;
+        self.pairs.add(handed.client, handed.server, whose, &self.waiter.poller)?;
         self.counts.accepted += 1;
         if handed.opaque {
             self.pairs.get_mut(slot).expect("just added").connection = Connection::opaque();

@@ -27,10 +27,15 @@ impl World {
 
     /// The same by another scheduler.
     fn under(scheduler: &str, pending: u32) -> World {
+        World::listening(scheduler, pending, "")
+    }
+
+    /// The same with more about its port.
+    fn listening(scheduler: &str, pending: u32, port: &str) -> World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
             "server = \"{}\"\nscheduler = {{ {scheduler} = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
-            [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n",
+            [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n{port}\n",
             server.local_addr().expect("its address")
         );
         let config = Config::parse(Source::new("proxy.toml", text)).unwrap_or_else(|e| panic!("{e}"));
@@ -314,7 +319,7 @@ fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
 #[test]
 fn requests_between_servers_pass_and_are_counted() {
     let of_a_server = hinted(3, Direction::Read, 5000, Hints { server_id: Some(7), ..Hints::default() });
-    let mut world = World::with(4);
+    let mut world = World::listening("sfq", 4, "redirected = true");
     let (mut client, mut server) = world.connect();
     let first = io(1, Direction::Read, 100);
     client.write_all(&first).expect("sent");
@@ -356,6 +361,21 @@ fn is_dry(socket: &TcpStream) -> bool {
     let dry = socket.peek(&mut [0]).is_err();
     socket.set_nonblocking(false).expect("a socket");
     dry
+}
+
+/// Servers have addresses of their own. A client that says it is one had passed every queue.
+#[test]
+fn nobody_is_a_server_at_an_applications_own_port() {
+    let of_a_server = hinted(3, Direction::Read, 5000, Hints { server_id: Some(7), ..Hints::default() });
+    let mut world = World::with(4);
+    let (mut client, mut server) = world.connect();
+    let first = io(1, Direction::Read, 100);
+    client.write_all(&first).expect("sent");
+    client.write_all(&of_a_server).expect("sent");
+    world.turn();
+    server.read_exact(&mut vec![0; first.len()]).expect("the first one goes");
+    assert!(is_dry(&server), "the other waits for the one slot that there is");
+    assert_eq!(world.proxy.status(world.now).counts.between_servers, 0);
 }
 
 /// Where requests are counted, a request is one, however few bytes it moved.
