@@ -12,6 +12,7 @@ use crate::nvme::Fabric;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::spread::acts;
 use crate::state::StateDir;
+use crate::turns::BYTES_PER_NS;
 use henge_core::{Instant, RequestId};
 use henge_iscsi::chap::Access;
 use henge_iscsi::scsi::{Bar, Effects, Nexus, Outcome, Reservations, Sense, Status, UnitProperties};
@@ -253,6 +254,16 @@ impl TargetRegistry {
         !self.nvme.wishes.is_empty() || self.reservations.is_due(links, now)
     }
 
+    /// A turn of the loop begins.
+    pub(crate) fn begin_turn(&mut self) {
+        self.reservations.portion.begin();
+    }
+
+    /// Whether there is more to be done at once, in the next turn.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.reservations.goes_on()
+    }
+
     /// When time alone makes it necessary.
     pub(crate) fn wake_at(&self, now: Instant) -> Option<Instant> {
         self.reservations.wake_at(now)
@@ -278,6 +289,9 @@ impl TargetRegistry {
         }
         let mut units = Units { targets: &mut self.targets, nvme: &mut self.nvme, disks: &plane.disks };
         let changed = self.reservations.settle(&mut units, &mut plane.links, now);
+        while let Some((number, nanoseconds)) = self.reservations.portion.next_spent() {
+            plane.round.note(number, nanoseconds * BYTES_PER_NS);
+        }
         while let Some((target, number)) = self.reservations.verdicts.next_recheck() {
             self.targets.recheck(target, 0);
             self.nvme.recheck(number);

@@ -59,7 +59,7 @@ const CALL: u64 = 1_000;
 /// … a command on one way, or another message, …
 const COMMAND: u64 = 1_000;
 /// … and bytes moved in a nanosecond.
-const BYTES_PER_NS: u64 = 4;
+pub(crate) const BYTES_PER_NS: u64 = 4;
 /// The correction, in parts of this; at most 16 times as much or as little.
 const ONE: u64 = 1 << 10;
 

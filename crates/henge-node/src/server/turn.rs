@@ -132,6 +132,7 @@ impl Server {
         let more = joined
             || self.work.exchange.is_some()
             || self.plane.is_runnable()
+            || self.registry.goes_on()
             || self.clients.looked.goes_on();
         if !self.turns.is_empty() || more {
             return Some(self.now);
@@ -211,6 +212,7 @@ impl Server {
 
     /// Takes in what came, lets storage work, replies.
     pub(super) fn turn(&mut self) {
+        self.registry.begin_turn();
         self.tick_sessions();
         patience::lose_patience(self);
         doors::look_at_certificates(self);

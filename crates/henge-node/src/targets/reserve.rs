@@ -24,6 +24,7 @@
 mod askers;
 mod course;
 mod moves;
+mod portion;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -40,6 +41,7 @@ use henge_iscsi::{TargetId, Targets};
 use henge_link::copies::{LeaseOwner, Replica};
 pub(super) use moves::Acting;
 use moves::{Moves, Verdicts};
+use portion::Portion;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -187,6 +189,7 @@ pub(super) struct ReservationTables {
     /// Tables to be read again, and when.
     again: BTreeSet<(Instant, String)>,
     pub verdicts: Verdicts,
+    pub portion: Portion,
 }
 
 impl ReservationTables {
@@ -209,6 +212,7 @@ impl ReservationTables {
             ways: Vec::new(),
             again: BTreeSet::new(),
             verdicts: Verdicts::default(),
+            portion: Portion::new(),
         }
     }
 
@@ -299,6 +303,11 @@ impl ReservationTables {
         self.passed_on.pass((peer, name), what, asker, links)
     }
 
+    /// Whether changes were left for the next turn.
+    pub(super) fn goes_on(&self) -> bool {
+        self.portion.is_over() && !self.busy.is_empty()
+    }
+
     /// Whether [`ReservationTables::settle`] may have something to do.
     pub(super) fn is_due(&self, links: &Links, now: Instant) -> bool {
         !links.news.is_empty() || !self.busy.is_empty() || self.wake_at(now).is_some_and(|at| at <= now)
@@ -329,7 +338,7 @@ impl ReservationTables {
                 false => self.written(done, units, links),
             }
         }
-        for name in self.busy.iter().cloned().collect::<Vec<_>>() {
+        for name in self.portion.in_turn(self.busy.iter()) {
             self.advance(&name, units, links, now);
         }
         let mut changed = self.judge(units.targets, now);

@@ -163,6 +163,9 @@ impl ReservationTables {
             if !settled || table.is_unsure() {
                 return;
             }
+            if self.portion.is_over() {
+                return self.portion.stop_at(name);
+            }
             let Some((asker, what)) = table.queue.pop_front() else { return };
             if table.is_closed() {
                 self.answers.give(asker, Status::Check(Sense::UNAVAILABLE), links);
@@ -186,6 +189,7 @@ impl ReservationTables {
         let Some(table) = self.tables.get_mut(name) else { return false };
         let Some(unit) = units.targets.unit(table.target, 0) else { return false };
         let mut next = unit.reservations().clone();
+        self.portion.spend(table.number, next.registrants().count());
         let decided = match what {
             OwnerTask::Change(change) => next.apply(&change),
             OwnerTask::Sweep(what) => Ok(next.sweep(what, by(asker, links))),

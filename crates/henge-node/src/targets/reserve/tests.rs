@@ -3,6 +3,7 @@
 
 mod gateway;
 mod parties;
+mod portion;
 mod steps;
 mod storage;
 mod world;

@@ -40,6 +40,7 @@ fn a_peer_that_a_disk_does_not_name_asks_for_nothing_and_holds_nothing_up() {
     let mut says = |peer: usize, message: Message| {
         gateway.links.news.push_back(News::Said(peer, message));
         let mut units = Units { targets: &mut gateway.targets, nvme: &mut gateway.nvme, disks: &disks };
+        gateway.tables.portion.begin();
         gateway.tables.settle(&mut units, &mut gateway.links, now);
         let known = gateway.tables.known("wide").count();
         let queued = gateway.tables.tables["wide"].queue.len();

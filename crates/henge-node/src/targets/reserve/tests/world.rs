@@ -122,6 +122,7 @@ impl World {
     pub(super) fn settle(&mut self, g: usize) {
         let gateway = &mut self.gateways[g];
         let mut units = Units { targets: &mut gateway.targets, nvme: &mut gateway.nvme, disks: &[] };
+        gateway.tables.portion.begin();
         gateway.tables.settle(&mut units, &mut gateway.links, self.now);
         let mut rechecks = false;
         while gateway.tables.verdicts.next_recheck().is_some() {
