@@ -1,9 +1,10 @@
 //! Small files that outlive a crash: replaced as wholes ([`replace`], [`prepare`]), and a number that grows with each start ([`epoch`]).
 //! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`short_turns`]; and for how little it is not
-//! woken: [`wake_at`].
+//! woken: [`wake_at`]. Sockets that encrypt: [`kernel_tls`].
 
 pub mod anew;
 mod epoch;
+pub mod kernel_tls;
 mod priority;
 mod replace;
 mod wake;

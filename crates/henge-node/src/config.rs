@@ -8,6 +8,7 @@
 //! state_dir = "/var/lib/henge"          # what the node remembers; this is the default
 //! cores = 4                             # loops, each on a core of its own, among which pools are divided; all cores but one are the default
 //! busy_poll = "50us"                    # a client's next request is looked for so long before the node sleeps; "0us": not at all
+//! kernel_tls = true                     # the kernel encrypts what is sent by TLS, where it can; this is the default
 //!
 //! [[pool]]
 //! name = "ssd"
@@ -105,6 +106,8 @@ pub struct Loops {
     pub cores: usize,
     /// For how long a client's next request is looked for before one sleeps.
     pub busy_poll: Duration,
+    /// Whether the kernel may seal what clients and peers by TLS are sent.
+    pub kernel_tls: bool,
 }
 
 /// What a node remembers, and where.

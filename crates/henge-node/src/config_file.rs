@@ -110,6 +110,7 @@ fn bounds(p: &mut Params) -> Result<(Loops, Bounds), ParamError> {
     if busy_poll > BusyPoll::MOST {
         return Err(p.error("busy_poll", format!("busy_poll is at most {}", BusyPoll::MOST)));
     }
+    let kernel_tls = p.bool("kernel_tls")?.unwrap_or(true);
     let mut patience = |key, default: u64| match p.duration(key)? {
         Some(time) if time < Duration::from_secs(1) => Err(p.error(key, format!("{key} is at least 1s"))),
         time => Ok(time.unwrap_or(Duration::from_secs(default))),
@@ -133,7 +134,7 @@ fn bounds(p: &mut Params) -> Result<(Loops, Bounds), ParamError> {
         memory_wait,
         limits,
     };
-    Ok((Loops { cores, busy_poll }, bounds))
+    Ok((Loops { cores, busy_poll, kernel_tls }, bounds))
 }
 
 /// Loops where the file does not say how many: one processor of those that this process may use is left to the kernel, and to clients here.

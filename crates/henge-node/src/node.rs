@@ -169,7 +169,7 @@ impl Node {
         let memory = remembered(&mut config, state_dir.clone())?;
         pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
         let division = divide(&config, &memory)?;
-        let tls = open_tls(&config)?;
+        let tls = open_tls(&config)?.map(|tls| Arc::new(tls.sealed_by_kernel(kernel_seals(&config))));
         let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound).map(Arc::new));
         let mut listeners = found.collect::<io::Result<Vec<_>>>()?;
         let addresses: Vec<Address> = listeners.iter().map(|l| l.address.clone()).collect();
@@ -434,10 +434,22 @@ fn facts(config: &NodeConfig, addresses: &[Address], link: Option<&Address>) -> 
 }
 
 /// The certificates that the file names, if it does; followed from here on by who keeps it.
-fn open_tls(config: &NodeConfig) -> Result<Option<Arc<Certificates>>, ConfigError> {
-    let open =
-        |tls| Certificates::open(tls, Clients::Required).map(Arc::new).map_err(|e| config.source.point(e));
+fn open_tls(config: &NodeConfig) -> Result<Option<Certificates>, ConfigError> {
+    let open = |tls| Certificates::open(tls, Clients::Required).map_err(|e| config.source.point(e));
     config.tls.as_ref().map(open).transpose()
+}
+
+/// Whether the kernel encrypts what is sent by TLS, which the log says.
+fn kernel_seals(config: &NodeConfig) -> bool {
+    let seals = match config.loops.kernel_tls {
+        true => henge_io::kernel_tls::look(),
+        false => Err("kernel_tls = false".into()),
+    };
+    match &seals {
+        Ok(()) => tracing::info!("TLS: the kernel encrypts what is sent"),
+        Err(why) => tracing::info!("TLS: the node encrypts what is sent, and not the kernel: {why}"),
+    }
+    seals.is_ok()
 }
 
 /// As many connections as the system allows this process.

@@ -22,6 +22,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use std::io::{IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -165,7 +167,19 @@ struct Rig {
 
 impl Rig {
     fn new(tls: &Arc<Tls>, client: ClientConnection) -> Rig {
-        let (ours, socket) = UnixStream::pair().unwrap();
+        Rig::over(UnixStream::pair().unwrap(), tls, client)
+    }
+
+    /// The same by TCP.
+    fn by_tcp(tls: &Arc<Tls>, client: ClientConnection) -> Rig {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = listener.accept().unwrap().0;
+        // Reading and writing are the same for both.
+        Rig::over([ours, socket].map(|socket| UnixStream::from(OwnedFd::from(socket))).into(), tls, client)
+    }
+
+    fn over((ours, socket): (UnixStream, UnixStream), tls: &Arc<Tls>, client: ClientConnection) -> Rig {
         ours.set_nonblocking(true).unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut stream = Stream::plain(ours.into());
@@ -460,6 +474,25 @@ fn a_client_by_nbd_is_let_to_the_disks_of_its_certificate() {
     }
 }
 
+/// No kernel seals for a Unix socket: what a client is sent is sealed all the same.
+#[test]
+fn a_socket_that_no_kernel_seals_for_is_sealed_for_by_the_node() {
+    let ours = ca("ours");
+    let files = Files::new(&ours);
+    let tls = Arc::new(Arc::into_inner(files.open()).unwrap().sealed_by_kernel(true));
+    let mut rig = Rig::new(&tls, client(&ours, Some(&issue(&ours, ann))));
+    rig.greet().0.unwrap();
+    assert_eq!(rig.stream.writev(&[IoSlice::new(b"not in clear")]), Ok(12));
+    let mut came = [0; 100];
+    let len = rig.socket.read(&mut came).unwrap();
+    assert_eq!((len, &came[..5]), (5 + 12 + 17, &[23, 3, 3, 0, 29][..]));
+    rig.client.read_tls(&mut &came[..len]).unwrap();
+    rig.client.process_new_packets().unwrap();
+    let mut heard = [0; 12];
+    rig.client.reader().read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"not in clear");
+}
+
 /// A message is taken without the payload behind it, which then goes to its own place, and what follows that with it.
 #[test]
 fn a_long_record_behind_a_message_is_left_for_its_place() {
@@ -487,10 +520,14 @@ proptest! {
     fn bytes_arrive_as_they_are(
         seed in any::<u64>(),
         pieces in proptest::collection::vec((1usize..70_000, 1usize..40_000), 1..12),
+        // Where there is a kernel that does. Where there is none, the node does.
+        by_kernel in any::<bool>(),
     ) {
         let ours = ca("ours");
         let files = Files::new(&ours);
-        let mut rig = Rig::new(&files.open(), client(&ours, Some(&issue(&ours, ann))));
+        let tls = Arc::new(Arc::into_inner(files.open()).unwrap().sealed_by_kernel(by_kernel));
+        let client = client(&ours, Some(&issue(&ours, ann)));
+        let mut rig = if by_kernel { Rig::by_tcp(&tls, client) } else { Rig::new(&tls, client) };
         rig.greet().0.unwrap();
         let byte = |n: usize| (seed.wrapping_mul(n as u64 | 1) >> 29) as u8;
         for (len, cut) in pieces {

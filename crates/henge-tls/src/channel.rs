@@ -3,13 +3,16 @@
 //! Who drives it puts what came from the socket into [`Channel::space`], asks for a [`Channel::step`] until it needs more, and
 //! [takes](Channel::take) what is plain. What is to be sent stands in [`Channel::output`].
 //!
+//! Where the socket's kernel seals in our place ([`Channel::hand_over`]), data does not come here. What comes from the other side does, as before.
+//!
 //! Of what comes, at most [`CHUNK`] bytes wait. They are decrypted where they lie, and copied once; or they [land](Channel::land) where they belong. Of
 //! what goes, [`HELD`] bytes are taken at once, and copied once into the records that are encrypted there. While nothing comes it holds the
 //! beginning of a record at most. Who sends records of which nothing comes is let go after [`BARREN`] bytes.
 
 use crate::handshake::{Handshake, Step, record_len};
 use crate::landing::{BOUNCE, Landing, PAUSE};
-use crate::records::{FRAGMENT, HEADER, Opened, Records};
+use crate::records::{FRAGMENT, HEADER, Opened, Order, Records};
+use henge_io::kernel_tls::Keys;
 use rustls::Error;
 use rustls::crypto::cipher::OutboundChunks;
 use rustls::pki_types::CertificateDer;
@@ -320,7 +323,64 @@ impl Channel {
 
     /// Whether there is something to be sent.
     pub fn has_output(&self) -> bool {
-        !self.outgoing.is_empty() || self.records().is_some_and(Records::owes)
+        !self.outgoing.is_empty()
+            || self.records().is_some_and(|records| records.owes() || records.has_orders())
+    }
+
+    /// Keys by which the socket's kernel can seal what follows; once, when the handshake is over and the socket has all that we sealed.
+    pub fn keys(&mut self) -> Option<Keys> {
+        if self.failed.is_some() || self.has_output() {
+            return None;
+        }
+        match &mut self.state {
+            State::Open(records) => records.keys(),
+            State::Shaking(..) | State::Over => None,
+        }
+    }
+
+    /// The kernel has taken the [keys](Channel::keys). From here on data goes to the socket as it is, and what else is to be said
+    /// stands in [orders](Channel::order).
+    pub fn hand_over(&mut self) {
+        if let State::Open(records) = &mut self.state {
+            records.hand_over();
+        }
+    }
+
+    /// Before so many pieces are written that a kernel seals, together so many bytes: new keys may be due, by [orders](Channel::order).
+    pub fn prepare(&mut self, pieces: usize, bytes: usize) -> Result<(), Error> {
+        match (&self.failed, &mut self.state) {
+            (Some(why), _) => Err(why.clone()),
+            (None, State::Open(records)) => records.make_room(most_records(pieces, bytes)),
+            (None, State::Shaking(..) | State::Over) => Err(Error::HandshakeNotComplete),
+        }
+    }
+
+    /// The kernel has taken so many bytes of them.
+    pub fn sealed(&mut self, pieces: usize, bytes: usize) {
+        if let State::Open(records) = &mut self.state {
+            records.seals.number += most_records(pieces, bytes);
+        }
+    }
+
+    /// What a kernel that seals is to be told next. New keys that the other side has asked for are among it, once all else is told.
+    pub fn order(&mut self) -> Option<&Order> {
+        let State::Open(records) = &mut self.state else { return None };
+        if records.owes()
+            && !records.has_orders()
+            && let Err(why) = records.seal(&OutboundChunks::new_empty(), &mut self.outgoing)
+        {
+            self.failed = Some(why);
+        }
+        records.orders()?.front()
+    }
+
+    /// It was told.
+    pub fn told(&mut self) {
+        if let State::Open(records) = &mut self.state
+            && let Some(orders) = records.orders()
+        {
+            orders.pop_front();
+        }
     }
 
     /// What is to be sent next, as far as there are places for it: how many it took. An answer about keys is among it once all else is sent,
@@ -362,6 +422,11 @@ impl Channel {
             let _ = records.close(None, &mut self.outgoing);
         }
     }
+}
+
+/// A kernel ends a record at a piece's end, at most, or where it is full.
+fn most_records(pieces: usize, bytes: usize) -> u64 {
+    (pieces + bytes.div_ceil(FRAGMENT)) as u64
 }
 
 impl Incoming {

@@ -47,5 +47,6 @@ pub use handshake::Handshake;
 pub use identity::{Identity, Role};
 pub use invitation::{Token, TokenError};
 pub use names::{Validity, names, validity};
+pub use records::Order;
 pub use refusals::{OncePerSecond, failure, of_tls, refusal};
 pub use server::{Clients, Tls};

@@ -22,6 +22,7 @@
 //! [section 4.6.3]: https://www.rfc-editor.org/rfc/rfc8446#section-4.6.3
 //! [section 5.3]: https://www.rfc-editor.org/rfc/rfc8446#section-5.3
 
+use henge_io::kernel_tls::{Cipher, Keys};
 use rustls::client::ClientConnectionData;
 use rustls::crypto::cipher::{
     AeadKey, InboundOpaqueMessage, Iv, MessageDecrypter, MessageEncrypter, OutboundChunks,
@@ -84,9 +85,26 @@ struct Opens {
 }
 
 pub(crate) struct Seals {
-    key: Box<dyn MessageEncrypter>,
+    by: By,
     /// Of the next record.
     pub(crate) number: u64,
+}
+
+/// Who seals.
+enum By {
+    /// We do. The same key is kept for a kernel that may take over, as long as it is the first.
+    Us(Box<dyn MessageEncrypter>, Option<Keys>),
+    /// The socket's kernel, which is told what is no data.
+    Kernel(VecDeque<Order>),
+}
+
+/// What a kernel that seals is told, each after all that was written before.
+#[derive(Debug)]
+pub enum Order {
+    /// To send a record of this kind.
+    Record(u8, Vec<u8>),
+    /// To take these keys for what follows.
+    Keys(Keys),
 }
 
 /// Where rustls makes the keys that follow.
@@ -210,6 +228,40 @@ impl Records {
         self.owes
     }
 
+    /// Keys by which a kernel can seal what follows, as far as it has not been told of others.
+    pub(crate) fn keys(&mut self) -> Option<Keys> {
+        let By::Us(_, keys) = &mut self.seals.by else { return None };
+        let mut keys = keys.take()?;
+        keys.number = self.seals.number;
+        Some(keys)
+    }
+
+    /// A kernel has taken these keys.
+    pub(crate) fn hand_over(&mut self) {
+        self.seals.by = By::Kernel(VecDeque::new());
+    }
+
+    /// The orders for the kernel, if one seals.
+    pub(crate) fn orders(&mut self) -> Option<&mut VecDeque<Order>> {
+        match &mut self.seals.by {
+            By::Us(..) => None,
+            By::Kernel(orders) => Some(orders),
+        }
+    }
+
+    /// Whether a kernel seals, and has orders to be told.
+    pub(crate) fn has_orders(&self) -> bool {
+        matches!(&self.seals.by, By::Kernel(orders) if !orders.is_empty())
+    }
+
+    /// The kernel is to seal so many records more: new keys come first where the ones that it has must not be used for as many.
+    pub(crate) fn make_room(&mut self, records: u64) -> Result<(), Error> {
+        if self.seals.number.saturating_add(records).saturating_add(1) >= self.most {
+            self.renew(&mut VecDeque::new())?;
+        }
+        Ok(())
+    }
+
     /// Seals data, as a record for each 16 KiB of it at most, behind what else is due; puts the records into `out`.
     pub(crate) fn seal(
         &mut self,
@@ -240,8 +292,7 @@ impl Records {
             Kernel::Server(kernel) => kernel.update_tx_secret(),
             Kernel::Client(kernel) => kernel.update_tx_secret(),
         }?;
-        self.seals = Seals::new(self.suite, secrets)?;
-        Ok(())
+        self.seals.renew(self.suite, secrets)
     }
 
     /// The last record: why it ends, or that all is said.
@@ -288,12 +339,34 @@ impl Opens {
 }
 
 impl Seals {
-    fn new(
+    pub(crate) fn new(
         suite: &Tls13CipherSuite,
         (number, secrets): (u64, ConnectionTrafficSecrets),
     ) -> Result<Seals, Error> {
+        let keys = keys_of(&secrets, number);
         let (key, iv) = key_of(secrets)?;
-        Ok(Seals { key: suite.aead_alg.encrypter(key, iv), number })
+        Ok(Seals { by: By::Us(suite.aead_alg.encrypter(key, iv), keys), number })
+    }
+
+    /// From here on it seals with these.
+    fn renew(
+        &mut self,
+        suite: &Tls13CipherSuite,
+        next: (u64, ConnectionTrafficSecrets),
+    ) -> Result<(), Error> {
+        let number = next.0;
+        match &mut self.by {
+            By::Us(..) => {
+                let (key, iv) = key_of(next.1)?;
+                self.by = By::Us(suite.aead_alg.encrypter(key, iv), None);
+            }
+            By::Kernel(orders) => {
+                let keys = keys_of(&next.1, number).ok_or_else(unknown_cipher)?;
+                orders.push_back(Order::Keys(keys));
+            }
+        }
+        self.number = number;
+        Ok(())
     }
 
     pub(crate) fn put(
@@ -302,8 +375,13 @@ impl Seals {
         payload: OutboundChunks<'_>,
         out: &mut VecDeque<Vec<u8>>,
     ) -> Result<(), Error> {
-        let message = OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_2, payload };
-        out.push_back(self.key.encrypt(message, self.number)?.encode());
+        match &mut self.by {
+            By::Us(key, _) => {
+                let message = OutboundPlainMessage { typ, version: ProtocolVersion::TLSv1_2, payload };
+                out.push_back(key.encrypt(message, self.number)?.encode());
+            }
+            By::Kernel(orders) => orders.push_back(Order::Record(typ.into(), payload.to_vec())),
+        }
         self.number += 1;
         Ok(())
     }
@@ -328,6 +406,22 @@ fn key_of(secrets: ConnectionTrafficSecrets) -> Result<(AeadKey, Iv), Error> {
     use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
     match secrets {
         Aes128Gcm { key, iv } | Aes256Gcm { key, iv } | Chacha20Poly1305 { key, iv } => Ok((key, iv)),
-        _ => Err(Error::General("a cipher that nobody knows here".into())),
+        _ => Err(unknown_cipher()),
     }
+}
+
+fn unknown_cipher() -> Error {
+    Error::General("a cipher that nobody knows here".into())
+}
+
+/// The same in the kernel's words.
+fn keys_of(secrets: &ConnectionTrafficSecrets, number: u64) -> Option<Keys> {
+    use ConnectionTrafficSecrets::{Aes128Gcm, Aes256Gcm, Chacha20Poly1305};
+    let (cipher, key, iv) = match secrets {
+        Aes128Gcm { key, iv } => (Cipher::Aes128Gcm, key, iv),
+        Aes256Gcm { key, iv } => (Cipher::Aes256Gcm, key, iv),
+        Chacha20Poly1305 { key, iv } => (Cipher::Chacha20Poly1305, key, iv),
+        _ => return None,
+    };
+    Keys::new(cipher, key.as_ref(), iv.as_ref().try_into().ok()?, number)
 }

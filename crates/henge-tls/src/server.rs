@@ -125,6 +125,8 @@ pub struct Tls {
     current: Mutex<Current>,
     turn: AtomicU64,
     told: OncePerSecond,
+    /// Whether sockets seal what is written to them, where they can.
+    by_kernel: bool,
 }
 
 struct Current {
@@ -142,7 +144,17 @@ impl Tls {
             loaded.map_err(|e| ParamError { message: e.0, help: None, span: config.span.clone() })?;
         let current = Mutex::new(Current { loaded, stamp });
         let (turn, told) = (AtomicU64::new(1), OncePerSecond::default());
-        Ok(Tls { config: config.clone(), clients, current, turn, told })
+        Ok(Tls { config: config.clone(), clients, current, turn, told, by_kernel: false })
+    }
+
+    /// The kernel seals what its sockets send, if it can ([`henge_io::kernel_tls::look`]).
+    pub fn sealed_by_kernel(self, by_kernel: bool) -> Tls {
+        Tls { by_kernel, ..self }
+    }
+
+    /// Whether it does.
+    pub fn is_by_kernel(&self) -> bool {
+        self.by_kernel
     }
 
     /// Which files.

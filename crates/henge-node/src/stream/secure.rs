@@ -1,7 +1,14 @@
 //! TLS over a socket that does not wait: henge-tls has the connection, and here are the socket and whose certificates count.
+//!
+//! # Who seals
+//! Where the kernel can ([`henge_io::kernel_tls`]), a socket of TCP gets our keys with the first write after the handshake, once it has
+//! all that we sealed before. From then on data is written as to a bare socket: it is not copied into records here, and what the socket
+//! does not take is not held here. A socket that refuses is sealed for as before, and the client cannot tell. What comes is opened
+//! here in either case: it is opened where it belongs, so the kernel would save no copy, and a stranger's bytes meet no parser of the kernel.
 
 use super::Got;
-use henge_tls::{Channel, Handshake, Tls, names};
+use henge_io::kernel_tls;
+use henge_tls::{Channel, Handshake, Order, Tls, names};
 use rustix::io::{Errno, Result};
 use rustls::Error;
 use rustls::pki_types::CertificateDer;
@@ -17,8 +24,18 @@ pub(super) struct Secure {
     turn: u64,
     /// Nothing can be read any more, and why was said.
     failed: bool,
+    sealer: Sealer,
     /// Where we dialled: the certificate that we showed.
     shown: Option<CertificateDer<'static>>,
+}
+
+/// Who makes records of what is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sealer {
+    Us,
+    /// We do until the kernel can be asked.
+    Undecided,
+    Kernel,
 }
 
 impl Secure {
@@ -34,7 +51,8 @@ impl Secure {
 
     fn new(tls: &Arc<Tls>, handshake: Handshake) -> Secure {
         let (channel, turn) = (Channel::new(handshake), tls.turn());
-        Secure { channel, tls: Arc::clone(tls), turn, failed: false, shown: None }
+        let sealer = if tls.is_by_kernel() { Sealer::Undecided } else { Sealer::Us };
+        Secure { channel, tls: Arc::clone(tls), turn, failed: false, sealer, shown: None }
     }
 
     /// The certificates that the other side has shown, its own first.
@@ -182,6 +200,10 @@ impl Secure {
 
     pub(super) fn writev(&mut self, fd: BorrowedFd<'_>, from: &[IoSlice<'_>]) -> Result<usize> {
         self.flush(fd)?;
+        self.hand_over(fd);
+        if self.sealer == Sealer::Kernel {
+            return self.write_by_kernel(fd, from);
+        }
         let n = self.channel.write(from).map_err(|_| Errno::PROTO)?;
         match self.flush(fd) {
             Ok(()) | Err(Errno::AGAIN | Errno::INTR) if n > 0 => Ok(n),
@@ -190,12 +212,59 @@ impl Secure {
         }
     }
 
+    /// Lets the kernel seal from here on, if it can and nothing stands in the way.
+    fn hand_over(&mut self, fd: BorrowedFd<'_>) {
+        if self.sealer == Sealer::Undecided
+            && let Some(keys) = self.channel.keys()
+        {
+            let taken = kernel_tls::attach(fd).and_then(|()| kernel_tls::seal_by(fd, &keys));
+            self.sealer = if taken.is_ok() { Sealer::Kernel } else { Sealer::Us };
+            if taken.is_ok() {
+                self.channel.hand_over();
+            }
+        }
+    }
+
+    fn write_by_kernel(&mut self, fd: BorrowedFd<'_>, from: &[IoSlice<'_>]) -> Result<usize> {
+        let len = from.iter().map(|piece| piece.len()).sum();
+        self.channel.prepare(from.len(), len).map_err(|_| Errno::PROTO)?;
+        self.flush(fd)?;
+        let n = rustix::io::writev(fd, from)?;
+        self.channel.sealed(from.len(), n);
+        Ok(n)
+    }
+
+    /// Tells the kernel what it is to know.
+    fn tell_kernel(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        while let Some(order) = self.channel.order() {
+            let done = match order {
+                Order::Record(kind, bytes) => {
+                    kernel_tls::send_record(fd, *kind, bytes).map(|sent| sent == bytes.len())
+                }
+                Order::Keys(keys) => kernel_tls::seal_by(fd, keys).map(|()| true),
+            };
+            match (order, done) {
+                (_, Ok(true)) => self.channel.told(),
+                (Order::Keys(_), Err(e)) => {
+                    self.fail(&Error::General(format!("the kernel takes no new keys: {e}")));
+                    return Err(e);
+                }
+                (_, Ok(false)) => return Err(Errno::PROTO),
+                (_, Err(e)) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn is_flushed(&self) -> bool {
         !self.channel.has_output()
     }
 
     pub(super) fn flush(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
         while self.channel.has_output() {
+            if self.sealer == Sealer::Kernel {
+                return self.tell_kernel(fd);
+            }
             let mut slices = [IoSlice::new(&[]); 16];
             let count = self.channel.output(&mut slices);
             if count == 0 {

@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
+mod kernel;
+
 /// What two nodes of one cluster begin with.
 static NODES: LazyLock<(Tls, Dial)> = LazyLock::new(|| {
     let (now, dir) = (SystemTime::now(), tempfile::tempdir().unwrap());
