@@ -99,6 +99,11 @@ test-nbd-guest: build ## The Linux kernel's NBD client, in QEMU guests of two ke
 	@./tools/setup guest
 	@HENGE=$(COMMAND) ./tools/test-nbd-guest $(ARGS)
 
+.PHONY: test-tls-guest
+test-tls-guest: build ## The kernel's own TLS: a node and its clients in QEMU guests of two kernels, of which one encrypts (ARGS=6.18)
+	@./tools/setup guest
+	@HENGE=$(COMMAND) ./tools/test-tls-guest $(ARGS)
+
 .PHONY: test-blktests
 test-blktests: build ## The kernel developers' tests of NVMe over Fabrics, in a QEMU guest (BLKTESTS=DIR, a checkout of blktests; ARGS="010 041")
 	@./tools/setup guest

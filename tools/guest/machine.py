@@ -101,13 +101,13 @@ class Guest:
             f.write(text)
         os.chmod(f"{self.root}/{path}", mode)
 
-    def boot(self, init, limit):
-        """Starts it, for so many seconds at most. Its console is a stream of lines."""
+    def boot(self, init, limit, *more):
+        """Starts it, for so many seconds at most. Its console is a stream of lines. `more`: for QEMU."""
         self.write("init", BEGIN.replace("MODULES", " ".join(self.modules)) + init, 0o755)
         with open(f"{self.work}/initrd", "wb") as f:
             subprocess.run("find . | cpio -o -H newc --quiet | gzip -1", shell=True, check=True, cwd=self.root, stdout=f)
         qemu = [f"{TOOLS}/guest-qemu", "-machine", "pc", "-accel", "tcg", "-m", "2048", "-smp", "2", "-nographic", "-no-reboot", "-kernel",
                 f"{TARGET}/guest/{self.version}/boot/vmlinuz-{self.version}", "-initrd", f"{self.work}/initrd", "-append", "console=ttyS0 quiet panic=-1",
-                "-nic", "user,model=virtio-net-pci"]
+                "-nic", "user,model=virtio-net-pci", *more]
         return subprocess.Popen(["timeout", str(limit), *qemu], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 errors="replace")
