@@ -359,7 +359,8 @@ def main():
     subprocess.run(["nbdcopy", "/tmp/data", "nbd://localhost:10003/there"], check=True)
     subprocess.run(["nbdcopy", "nbd://localhost:10003/there", "/tmp/back"], check=True)
     subprocess.run(["cmp", "/tmp/data", "/tmp/back"], check=True)
-    sealed = counters().get("TlsTxSw", 0) - before.get("TlsTxSw", 0)
+    # Each node has tried the kernel once at its start.
+    sealed = counters().get("TlsTxSw", 0) - before.get("TlsTxSw", 0) - 2
     say(f"a disk at another node: {sealed} ends of links that the kernel encrypts for")
     assert (sealed >= 2) == kernel, "links"
     one.end()
