@@ -37,6 +37,8 @@ use std::ops::Range;
 const PORT: u16 = 10_810;
 /// Where initiators come, where no port is written.
 const ISCSI_PORT: u16 = 3260;
+/// Most extents of a disk, so most pools that it lies on.
+pub(crate) const DISK_EXTENTS_MAX: usize = 1024;
 /// Shorter secrets can be found by trying.
 const SECRET_MIN: usize = 16;
 

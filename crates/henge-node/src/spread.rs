@@ -35,9 +35,6 @@ use henge_vdisk::Part;
 /// Who submits the parts of a spread disk to owners of this node; there is no such connection.
 pub(crate) const INNER: RequestId = RequestId { slot: u32::MAX - 2, generation: u32::MAX };
 
-/// Most extents of a disk, so most pools that it lies on.
-pub(crate) const DISK_EXTENTS_MAX: usize = 1024;
-
 /// A disk's own flow at its coordinator: it counts for one disk.
 const FLOW: FlowId = FlowId(0);
 

@@ -138,6 +138,13 @@ struct Io {
     state: IoState,
 }
 
+impl Io {
+    /// Whether it is a read that was answered: its data comes.
+    fn is_read_moving(&self) -> bool {
+        matches!(self.state, IoState::Moving { .. }) && self.request.direction == Direction::Read
+    }
+}
+
 #[derive(Debug)]
 enum Outstanding {
     GetAttr(Credential),
@@ -242,13 +249,7 @@ impl Connection {
     pub fn begins_bulk_from_server(&self, header: &[u8; HEADER_LEN]) -> bool {
         let between = !self.opaque && self.from_server.left == 0;
         let header = Header::parse(header).filter(|_| between);
-        header.is_some_and(|h| h.size >= BULK_MIN && self.is_read_data(&h))
-    }
-    fn is_read_data(&self, header: &Header) -> bool {
-        matches!(
-            self.ios.get(&header.tag),
-            Some(Io { request, state: IoState::Moving { .. } }) if request.direction == Direction::Read
-        )
+        header.is_some_and(|h| h.size >= BULK_MIN && self.ios.get(&h.tag).is_some_and(Io::is_read_moving))
     }
     fn expects(&self, direction: Direction) -> bool {
         self.ios.values().any(|io| {
@@ -366,7 +367,7 @@ impl Connection {
         if input.len() < needed {
             return (Step { len: 0, what: ConnectionEvent::NeedMore(needed) }, None);
         }
-        let moving = self.is_read_data(&header);
+        let moving = self.ios.get(&header.tag).is_some_and(Io::is_read_moving);
         let mut news = None;
         if !moving {
             news = self.answer(&header, &input[HEADER_LEN..needed]);
@@ -382,7 +383,7 @@ impl Connection {
     /// How many bytes of a message from the server must be seen.
     fn look_at(&self, header: &Header) -> u64 {
         let most = match (self.ios.get(&header.tag), self.asked.get(&header.tag)) {
-            (Some(_), _) if self.is_read_data(header) => 0,
+            (Some(_), _) if self.ios.get(&header.tag).is_some_and(Io::is_read_moving) => 0,
             (Some(_), _) => Response::HEAD_MAX as u64,
             (None, Some(Outstanding::GetAttr(_))) => GETATTR_HEAD,
             (None, Some(Outstanding::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,

@@ -254,6 +254,13 @@ impl Tls {
         verifier.verify_client_cert(own, others, UnixTime::since_unix_epoch(since)).map(drop)
     }
 
+    /// The kernel, which encrypts a connection, can go on no more.
+    pub fn tell_end(&self, why: &std::io::Error) {
+        if self.told.is_due(SystemTime::now()) {
+            tracing::warn!("a connection by TLS ends: the kernel takes no new keys for it: {why}");
+        }
+    }
+
     /// Somebody was refused.
     pub fn tell(&self, why: &Error) {
         if self.told.is_due(SystemTime::now()) {

@@ -3,8 +3,7 @@
 use super::PoolConfig;
 use super::text::check_name;
 use crate::front::{Doors, Kind};
-use crate::link_config::{self, Nodes, PlaceConfig};
-use crate::spread::DISK_EXTENTS_MAX;
+use crate::link_config::{self, DISK_EXTENTS_MAX, Nodes, PlaceConfig};
 use henge_backend::Origin;
 use henge_core::{Contract, ParamError, Params, Value, format_size};
 use henge_vdisk::Settings;

@@ -1,6 +1,6 @@
 //! The extents that the peer has attached here, or wants to.
 
-use crate::spread::DISK_EXTENTS_MAX;
+use crate::link_config::DISK_EXTENTS_MAX;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

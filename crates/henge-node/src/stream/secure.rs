@@ -246,7 +246,9 @@ impl Secure {
             match (order, done) {
                 (_, Ok(true)) => self.channel.told(),
                 (Order::Keys(_), Err(e)) => {
-                    self.fail(&Error::General(format!("the kernel takes no new keys: {e}")));
+                    if !std::mem::replace(&mut self.failed, true) {
+                        self.tls.tell_end(&e.into());
+                    }
                     return Err(e);
                 }
                 (_, Ok(false)) => return Err(Errno::PROTO),
