@@ -91,7 +91,7 @@ impl Session {
         self.advance_task(subsystems, id);
     }
 
-    /// What [`Step::Derive`] asks for.
+    /// What [`Step::Derive`](super::Step::Derive) asks for.
     pub fn derivation(&self, task: RequestId) -> Option<&Derivation> {
         self.derivation.as_ref().filter(|(id, _)| *id == task).map(|(_, derivation)| derivation)
     }

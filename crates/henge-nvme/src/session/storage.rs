@@ -143,7 +143,7 @@ impl Session {
         self.end(subsystems, id, status);
     }
 
-    /// The storage has done what [`Step::Execute`] asked for, or has not. `buffer` is the command's, as far as it has one.
+    /// The storage has done what [`Step::Execute`](super::Step::Execute) asked for, or has not. `buffer` is the command's, as far as it has one.
     pub fn complete(
         &mut self,
         subsystems: &mut Subsystems,
