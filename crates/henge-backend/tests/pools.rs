@@ -11,8 +11,9 @@ const MIB: u64 = 1 << 20;
 const PART: u64 = 2 * MIB;
 const A: &str = "a.part0";
 
+/// A program that another test begins has the lock of a pool, too, until it is another program: that moment is waited for.
 fn options() -> Options {
-    Options { patience: Duration::ZERO, apart: true, ..Options::default() }
+    Options { apart: true, ..Options::default() }
 }
 
 fn look() -> Options {
@@ -349,7 +350,8 @@ fn a_pool_larger_than_its_file_system_is_refused() {
 fn one_node_at_a_time() {
     both(|pool| {
         let _serving = opened(&pool);
-        let why = pool.open().err().unwrap().to_string();
+        let why =
+            pool.open_as("p", Options { patience: Duration::ZERO, ..options() }).err().unwrap().to_string();
         assert!(why.contains("another node"), "{why}");
         let tool = pools::rename(&pool.path(), "q").unwrap_err().to_string();
         assert!(tool.contains("another node"), "{tool}");
