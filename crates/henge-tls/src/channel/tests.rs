@@ -245,6 +245,27 @@ fn place() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 1usize..33_000, Just(128 << 10), 30_000usize..300_000]
 }
 
+/// Two ends do so: what each said, and what each heard once everything was carried.
+fn talk(ends: &mut [Box<dyn End>; 2], acts: Vec<Act>) -> ([Vec<u8>; 2], [Vec<u8>; 2]) {
+    let (mut said, mut heard) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+    let settle = (0..8).map(|n| Act::Carry(n % 2, 100_000));
+    for (word, act) in acts.into_iter().chain(settle).enumerate() {
+        match act {
+            Act::Say(end, len) => {
+                let text: Vec<u8> = (0..len).map(|at| (word + at / 7) as u8).collect();
+                let taken = ends[end].says(&text);
+                said[end].extend_from_slice(&text[..taken]);
+            }
+            Act::Carry(from, piece) => carry(ends, from, piece),
+            Act::Renew(end) => ends[end].renews(),
+        }
+        for (heard, end) in heard.iter_mut().zip(ends.iter_mut()) {
+            heard.extend(end.hears());
+        }
+    }
+    (said, heard)
+}
+
 fn act() -> impl Strategy<Value = Act> {
     let len = prop_oneof![0usize..40, 16_380usize..16_390, 0usize..200_000];
     let piece = prop_oneof![1usize..40, 16_380usize..16_420, 1usize..300_000];
@@ -273,23 +294,7 @@ proptest! {
         place in place(),
     ) {
         let mut ends = ends(ours, place);
-        let (mut said, mut heard, mut word) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()], 0u8);
-        let settle = (0..8).map(|n| Act::Carry(n % 2, 100_000));
-        for act in acts.into_iter().chain(settle) {
-            match act {
-                Act::Say(end, len) => {
-                    let text: Vec<u8> = (0..len).map(|at| word.wrapping_add((at / 7) as u8)).collect();
-                    word = word.wrapping_add(1);
-                    let taken = ends[end].says(&text);
-                    said[end].extend_from_slice(&text[..taken]);
-                }
-                Act::Carry(from, piece) => carry(&mut ends, from, piece),
-                Act::Renew(end) => ends[end].renews(),
-            }
-            for (heard, end) in heard.iter_mut().zip(&mut ends) {
-                heard.extend(end.hears());
-            }
-        }
+        let (said, heard) = talk(&mut ends, acts);
         prop_assert!(said[0] == heard[1] && said[1] == heard[0]);
         prop_assert!(ends[0].knows().is_some());
         prop_assert_eq!(ends[0].knows(), ends[1].knows());

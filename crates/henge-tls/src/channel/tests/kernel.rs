@@ -149,22 +149,7 @@ proptest! {
     #[test]
     fn what_a_kernel_seals_is_heard(acts in proptest::collection::vec(act(), 1..40)) {
         let mut ends = pair();
-        let (mut said, mut heard) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
-        let settle = (0..8).map(|n| Act::Carry(n % 2, 100_000));
-        for (word, act) in acts.into_iter().chain(settle).enumerate() {
-            match act {
-                Act::Say(end, len) => {
-                    let text: Vec<u8> = (0..len).map(|at| (word + at / 7) as u8).collect();
-                    let taken = ends[end].says(&text);
-                    said[end].extend_from_slice(&text[..taken]);
-                }
-                Act::Carry(from, piece) => carry(&mut ends, from, piece),
-                Act::Renew(end) => ends[end].renews(),
-            }
-            for (heard, end) in heard.iter_mut().zip(&mut ends) {
-                heard.extend(end.hears());
-            }
-        }
+        let (said, heard) = talk(&mut ends, acts);
         prop_assert!(said[0] == heard[1] && said[1] == heard[0]);
     }
 }
