@@ -145,6 +145,13 @@ fn shaken() -> (Theirs, Sealed) {
 }
 
 proptest! {
+    /// However a kernel makes records of pieces, as long as none has parts of two: a key seals no more than were counted.
+    #[test]
+    fn no_more_records_are_made_than_are_counted(pieces in proptest::collection::vec(0usize..100_000, 0..20)) {
+        let records: usize = pieces.iter().map(|len| len.div_ceil(FRAGMENT)).sum();
+        prop_assert!(records as u64 <= most_records(pieces.len(), pieces.iter().sum()));
+    }
+
     /// Whatever each end says, whenever keys change and whoever asks for it, also before the handshake is over.
     #[test]
     fn what_a_kernel_seals_is_heard(acts in proptest::collection::vec(act(), 1..40)) {
