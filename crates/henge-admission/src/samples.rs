@@ -10,7 +10,7 @@ impl Samples {
     /// From values in any order; those that are no numbers are left out.
     pub fn new(mut values: Vec<f64>) -> Self {
         values.retain(|v| v.is_finite());
-        values.sort_by(f64::total_cmp);
+        values.sort_unstable_by(f64::total_cmp);
         Samples { sorted: values }
     }
     /// How many.

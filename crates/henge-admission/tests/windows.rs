@@ -43,20 +43,36 @@ fn arrivals(numbers: &mut Numbers) -> Vec<f64> {
     times
 }
 
-/// One window of n disks: what is measured of each, and its late requests of those that it tolerates.
-fn window(n: usize, seed: u64, elasticity: f64) -> (Vec<Measured>, Vec<f64>) {
-    let mut all: Vec<(f64, usize)> = (0..n)
-        .flat_map(|disk| {
-            let mut numbers = Numbers(seed.wrapping_mul(1 << 20) + disk as u64);
+/// Whose request comes when, of as many disks as were asked for last.
+struct Arrivals {
+    seed: u64,
+    disks: usize,
+    sorted: Vec<(f64, usize)>,
+}
+
+impl Arrivals {
+    fn new(seed: u64) -> Self {
+        Arrivals { seed, disks: 0, sorted: Vec::new() }
+    }
+    /// Of `n` disks, of which there are never fewer than before.
+    fn of(&mut self, n: usize) -> &[(f64, usize)] {
+        for disk in self.disks..n {
+            let mut numbers = Numbers(self.seed.wrapping_mul(1 << 20) + disk as u64);
             numbers.next();
-            arrivals(&mut numbers).into_iter().map(move |at| (at, disk))
-        })
-        .collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+            self.sorted.extend(arrivals(&mut numbers).into_iter().map(|at| (at, disk)));
+        }
+        self.disks = self.disks.max(n);
+        self.sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        &self.sorted
+    }
+}
+
+/// One window of n disks: what is measured of each, and its late requests of those that it tolerates.
+fn window(n: usize, all: &[(f64, usize)], elasticity: f64) -> (Vec<Measured>, Vec<f64>) {
     let (mut delays, mut rates) = (vec![Vec::new(); n], vec![vec![0.0; SECONDS]; n]);
     let mut ends = vec![Vec::<f64>::new(); n];
     let mut free = 0.0f64;
-    for (at, disk) in all {
+    for &(at, disk) in all {
         free = free.max(at) + NODE.service;
         rates[disk][at as usize] += 1.0;
         ends[disk].retain(|end| *end > at);
@@ -88,16 +104,30 @@ const FEWEST: usize = 14;
 /// How many are admitted, how many could be in the next window, and the worst disk's late requests there.
 fn sequence(seed: u64, elasticity: f64) -> (usize, usize, f64) {
     let part = part(elasticity);
-    let admits = |n: &usize| {
-        let seen = window(*n, seed, elasticity).0.into_iter().map(Some).chain([None]);
+    let (mut now, mut next) = (Arrivals::new(seed), Arrivals::new(seed + (1 << 30)));
+    let mut admits = |n: usize| {
+        let seen = window(n, now.of(n), elasticity).0.into_iter().map(Some).chain([None]);
         let disks: Vec<PromisedPart> = seen.map(|measured| PromisedPart { part, measured }).collect();
         measured(&NODE, &disks, &Rules::OURS).is_ok()
     };
-    let admitted = (FEWEST..).take_while(admits).last().map_or(FEWEST, |n| n + 1);
-    let next = |n| window(n, seed + (1 << 30), elasticity).1;
-    let kept = |n: &usize| next(*n).iter().all(|violation| *violation <= 1.0);
-    let possible = (FEWEST..).take_while(kept).last().unwrap_or(FEWEST);
-    (admitted, possible, next(admitted).into_iter().fold(0.0, f64::max))
+    let (mut admitted, mut possible, mut worst) = (FEWEST, FEWEST, 0.0);
+    let (mut admitting, mut keeping) = (true, true);
+    for n in FEWEST.. {
+        let late = window(n, next.of(n), elasticity).1.into_iter().fold(0.0, f64::max);
+        keeping &= late <= 1.0;
+        if keeping {
+            possible = n;
+        }
+        if n == admitted {
+            worst = late;
+            admitting = admits(n);
+            admitted += usize::from(admitting);
+        }
+        if !admitting && !keeping {
+            break;
+        }
+    }
+    (admitted, possible, worst)
 }
 
 /// A lax guarantee is no leave to fill the node: were 95 % of a disk's requests not looked at, 2 and 4 of these 20 sequences would break one.

@@ -54,11 +54,17 @@ impl Rate {
     /// How long `cost` takes at this rate, rounded up to the nanosecond.
     pub fn time_for(&self, cost: Cost) -> Duration {
         assert!(self.per_second > 0, "a rate of zero serves nothing");
+        if let Some(ns) = cost.get().checked_mul(1_000_000_000) {
+            return Duration::from_nanos(ns.div_ceil(self.per_second)); // a fraction of the time of 128 bits
+        }
         let ns = (u128::from(cost.get()) * 1_000_000_000).div_ceil(u128::from(self.per_second));
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
     /// What this rate yields in `time`, rounded down.
     pub fn cost_in(&self, time: Duration) -> Cost {
+        if let Some(cost) = self.per_second.checked_mul(time.as_nanos()) {
+            return Cost::new(cost / 1_000_000_000);
+        }
         let cost = u128::from(self.per_second) * u128::from(time.as_nanos()) / 1_000_000_000;
         Cost::new(u64::try_from(cost).unwrap_or(u64::MAX))
     }

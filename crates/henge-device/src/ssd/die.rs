@@ -33,8 +33,8 @@ pub(super) struct Die {
     /// When what it has begun is over.
     pub free_at: Instant,
     pub backlog: VecDeque<PageWrite>,
-    /// The page being programmed: when it is done, and the host's units in it.
-    pub programming: Option<(Instant, u32)>,
+    /// The host's units in the page being programmed.
+    pub programming: Option<u32>,
     /// Units of the host's in the open page, still in the buffer.
     pub open_units: u32,
     /// Places of all units that are still in the buffer, oldest first: they are read from there.

@@ -24,7 +24,8 @@ use super::facts::SsdFacts;
 use super::map::Map;
 use crate::completions::Completions;
 use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Request, RequestId};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// What the flash has done so far, in units and blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,6 +71,8 @@ pub struct Ssd {
     facts: SsdFacts,
     map: Map,
     dies: Vec<Die>,
+    /// When each die at work has programmed its page.
+    programming: BinaryHeap<Reverse<(Instant, usize)>>,
     channels: Vec<Instant>,
     host_out: Instant,
     host_in: Instant,
@@ -94,6 +97,7 @@ impl Ssd {
         Ssd {
             map: Map::new(facts.layout.units()),
             dies: vec![die; facts.layout.dies() as usize],
+            programming: BinaryHeap::new(),
             channels: vec![Instant::ZERO; facts.layout.channels as usize],
             host_out: Instant::ZERO,
             host_in: Instant::ZERO,
@@ -275,18 +279,19 @@ impl Ssd {
         let start = now.max(*channel);
         *channel = start + Self::transfer(u64::from(self.facts.layout.page), self.facts.rates.channel);
         d.free_at = d.free_at.max(*channel) + page.takes;
-        d.programming = Some((d.free_at, page.units));
+        d.programming = Some(page.units);
+        self.programming.push(Reverse((d.free_at, die)));
     }
 
     fn first_programmed(&self) -> Option<(Instant, usize)> {
-        let under_way = self.dies.iter().enumerate().filter_map(|(i, d)| Some((d.programming?.0, i)));
-        under_way.min()
+        self.programming.peek().map(|Reverse(first)| *first)
     }
 
     /// Programs what is programmed by `now`; waiting writes follow into the room that this makes.
     fn advance(&mut self, now: Instant) {
         while let Some((at, die)) = self.first_programmed().filter(|(at, _)| *at <= now) {
-            let (_, units) = self.dies[die].programming.take().expect("it was just found");
+            self.programming.pop();
+            let units = self.dies[die].programming.take().expect("a die at work has a page");
             self.buffered -= u64::from(units);
             self.dies[die].unprogrammed.drain(..units as usize);
             self.program_next(die, at);
