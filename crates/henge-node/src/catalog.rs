@@ -40,8 +40,8 @@ pub(crate) struct Catalog {
     shards: usize,
     /// Disks that this shard has had.
     editions: u64,
-    /// Disks that every shard serves: by the number that each has where it is shown, the number here.
-    instead: BTreeMap<usize, usize>,
+    /// Disks that every shard serves: by the number that each has where it is shown, the number here, and the shard of its gate.
+    instead: BTreeMap<usize, (usize, usize)>,
     /// The same, the other way round.
     shown_as: BTreeMap<usize, usize>,
     crowd: Arc<Crowd>,
@@ -70,9 +70,10 @@ impl Catalog {
         (shard == self.here).then_some(number)
     }
 
-    /// The shard of the disk of that name, if it is another than this.
+    /// The shard that shows the disk of that name, if it is another than this.
     pub(crate) fn elsewhere(&self, name: &str) -> Option<usize> {
-        let (shard, _) = local(self.by_name.get(name)?.0);
+        let number = self.by_name.get(name)?.0;
+        let (shard, _) = local(self.shown_as.get(&number).copied().unwrap_or(number));
         (shard != self.here).then_some(shard)
     }
 
@@ -80,8 +81,8 @@ impl Catalog {
     /// stay.
     pub(crate) fn away(&self, number: usize) -> Option<(usize, usize)> {
         let shown = self.shown_as.get(&number).copied().unwrap_or(number);
-        let lead = local(shown).0;
-        let to = if self.instead.contains_key(&shown) { self.crowd.place(self.here, lead) } else { lead };
+        let instead = self.instead.get(&shown);
+        let to = instead.map_or(local(shown).0, |(_, gate)| self.crowd.place(self.here, *gate));
         (to != self.here).then_some((to, shown))
     }
 
@@ -118,14 +119,14 @@ impl Catalog {
     }
 
     /// Of a disk that has that number where it is shown, clients of this shard come to this number.
-    pub(crate) fn serve_instead(&mut self, there: usize, here: usize) {
-        self.instead.insert(there, here);
+    pub(crate) fn serve_instead(&mut self, there: usize, here: usize, gate: usize) {
+        self.instead.insert(there, (here, gate));
         self.shown_as.insert(here, there);
     }
 
     /// The number by which clients come to a disk that has that number at its shard.
     pub(crate) fn served_as(&self, number: usize) -> usize {
-        self.instead.get(&number).copied().unwrap_or(number)
+        self.instead.get(&number).map_or(number, |(here, _)| *here)
     }
 
     /// Nobody else may come to a disk, for that reason. Whether that is new.

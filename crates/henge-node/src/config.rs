@@ -31,7 +31,7 @@
 //! | `cost` | what a request is charged | what the disks' rates and limits count in, else the scheduler's |
 //! | `emulated` | a device model whose time requests take | none |
 //! | `shard` | the loop that it belongs to, counted from 0 | the node divides its pools |
-//! | `every_core` | every core serves NBD clients of its disks; its gate stays on one | `false` |
+//! | `every_core` | every core serves clients of its disks; its gate stays on one | `false` |
 //! | `direct` | past the page cache where possible | `true` |
 //! | `engine` | `"auto"`, `"io_uring"` or `"threads"` | `"auto"` |
 //! | `overcommit` | a directory's pool may promise more than its file system holds in all | `false` |

@@ -176,7 +176,7 @@ impl Control {
             return removal::remove_and_keep(self, &shards, request, &name, origin);
         }
         if let Some(disk) = added {
-            return adding::add(self, &shards, request, &disk, origin);
+            return adding::add(self, request, &disk, origin);
         }
         // This may take hours, in which others go on.
         self.prepare(&shards, &request)?;
@@ -246,7 +246,8 @@ impl Control {
         };
         let mut failed = vec![Vec::new(); self.shards.count()];
         for (name, table) in going.into_iter().filter_map(|(name, table)| Some((name, table?))) {
-            let shards = self.routes().of(&Request::Add { disk: table.clone() }).unwrap_or_else(|_| vec![0]);
+            let shards = self.routes().place(&Request::Add { disk: table.clone() });
+            let shards = shards.unwrap_or_else(|_| vec![0]);
             self.routes().came(&name, &shards);
             if let Err(e) = removal::find_remains(self, &shards, &table) {
                 eprintln!("henge: disk \"{name}\" is not served: {e}");
@@ -255,7 +256,7 @@ impl Control {
         }
         for (name, request) in requests {
             let adds = matches!(request, Request::Add { .. });
-            let shards = self.routes().of(&request);
+            let shards = self.routes().place(&request);
             let done = shards.clone().map_err(ControlError::Refused).and_then(|shards| {
                 if adds {
                     adding::find_parts(self, &shards, &name, &request)?;

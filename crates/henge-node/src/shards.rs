@@ -40,6 +40,7 @@ pub(crate) mod division;
 mod inbox;
 mod join;
 pub(crate) mod lanes;
+mod leads;
 pub(crate) mod number;
 mod routes;
 

@@ -78,7 +78,7 @@ pub struct PoolConfig {
     pub quantum: Option<u64>,
     /// The loop that it belongs to; the node divides pools where nothing is stated.
     pub shard: Option<usize>,
-    /// NBD clients of its disks are served by the loop that they come to; its gate stays where it is.
+    /// Clients of its disks are served by all loops; its gate stays where it is.
     pub every_core: bool,
     /// Past the page cache.
     pub direct: bool,

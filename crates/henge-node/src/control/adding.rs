@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 /// Adds a disk. Storage may take hours, or hang: others are changed, and added, meanwhile.
 pub(super) fn add(
     control: &Control,
-    shards: &[usize],
     request: Request,
     disk: &str,
     origin: Origin,
@@ -17,8 +16,14 @@ pub(super) fn add(
     if !control.memory().coming.insert(disk.to_owned()) {
         return Err(ControlError::Refused(format!("a disk \"{disk}\" is being added already")));
     }
-    let made = control.prepare(shards, &request);
-    let added = made.and_then(|made| add_and_keep(control, (shards, request), disk, origin, &made));
+    let placed = control.routes().place(&request).map_err(ControlError::Refused);
+    let added = placed.and_then(|shards| {
+        let made = control.prepare(&shards, &request)?;
+        add_and_keep(control, (&shards, request), disk, origin, &made)
+    });
+    if added.is_err() {
+        control.routes().stays_away(disk);
+    }
     control.memory().coming.remove(disk);
     added
 }

@@ -85,7 +85,7 @@ impl Server {
         *connections += 1;
         let (count, most) = (*connections, self.entrance.slots.most.per_disk);
         self.clients.users.insert((disk, id));
-        self.ways.shards.crowd.enter(self.ways.here, across::lead_of(&self.plane, disk));
+        self.ways.shards.crowd.enter(self.ways.here, across::gate_of(&self.plane, disk));
         if count >= most {
             moving::refuse(self, disk, "the disk has as many connections as it may");
         }
@@ -172,7 +172,7 @@ impl Server {
         if let Some(number) = number
             && self.clients.users.remove(&(number, id))
         {
-            self.ways.shards.crowd.leave(self.ways.here, across::lead_of(&self.plane, number));
+            self.ways.shards.crowd.leave(self.ways.here, across::gate_of(&self.plane, number));
             let disk = self.plane.disks.of(number);
             disk.connections -= 1;
             disk.doubts.connections.remove(&id);

@@ -67,6 +67,6 @@ fn go_on_with(server: &mut Server, guest: Guest) {
     server.plane.disks.of(number).connections += 1;
     let id = server.clients.all.insert(client);
     server.clients.users.insert((number, id));
-    server.ways.shards.crowd.enter(server.ways.here, across::lead_of(&server.plane, number));
+    server.ways.shards.crowd.enter(server.ways.here, across::gate_of(&server.plane, number));
     server.want(id, crate::turns::Way::In);
 }

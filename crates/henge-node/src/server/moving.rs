@@ -63,12 +63,13 @@ pub(super) fn arrive(server: &mut Server, traveller: Traveller) {
 
 /// A disk of this shard is there, or is another than before.
 pub(super) fn show(server: &mut Server, number: usize, export: Export, doors: &Doors) {
-    let everywhere = across::is_everywhere(&server.plane, number);
+    let everywhere =
+        across::is_everywhere(&server.plane, number).then(|| across::gate_of(&server.plane, number));
     let number = global(server.ways.here, number);
     let edition = server.catalog.edition(number).unwrap_or_else(|| server.catalog.next_edition());
     server.catalog.add(number, export.clone(), &by_nbd(doors), edition);
-    if everywhere {
-        server.catalog.serve_instead(number, number);
+    if let Some(gate) = everywhere {
+        server.catalog.serve_instead(number, number, gate);
     }
     if server.ways.shards.count() > 1 {
         tell_shards(server, &News::Shown(Arc::new(Shown { number, edition, export, doors: doors.clone() })));
@@ -110,10 +111,11 @@ pub(super) fn hear(server: &mut Server, news: News) {
     match news {
         News::Shown(shown) => {
             let Shown { number, edition, export, doors } = &*shown;
-            let at = served_instead(server, &export.name).unwrap_or(*number);
+            let instead = served_instead(server, &export.name);
+            let at = instead.map_or(*number, |(at, _)| at);
             server.catalog.add(at, export.clone(), &by_nbd(doors), *edition);
-            if at != *number {
-                server.catalog.serve_instead(*number, at);
+            if let Some((at, gate)) = instead {
+                server.catalog.serve_instead(*number, at, gate);
             }
             // Who may use it may have changed.
             server.registry.remove_elsewhere(*number);
@@ -133,11 +135,12 @@ pub(super) fn hear(server: &mut Server, news: News) {
     }
 }
 
-/// The number of a disk of that name which another shard shows, where this one serves NBD clients of it, too.
-fn served_instead(server: &Server, name: &str) -> Option<usize> {
+/// The number of a disk of that name which another shard shows, where this one serves NBD clients of it, too; and the shard of its gate.
+fn served_instead(server: &Server, name: &str) -> Option<(usize, usize)> {
     let number = server.plane.disks.number(name)?;
     let disk = server.plane.disks[number].as_ref()?;
-    server.plane.across.serves(&disk.config).then(|| global(server.ways.here, number))
+    let gate = across::gate_of(&server.plane, number);
+    server.plane.across.serves(&disk.config).then(|| (global(server.ways.here, number), gate))
 }
 
 /// Other shards hear which extents of a disk are here; or that they are here no more.

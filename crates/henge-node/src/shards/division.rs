@@ -13,9 +13,11 @@
 //!
 //! Price: what clients and other nodes say of such a disk goes through shard 0, and only its gates, its storage and whatever they copy through others.
 
+use super::leads::Leads;
 use crate::config::{DiskConfig, NodeConfig, PoolConfig};
 use henge_core::ParamError;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A disk that ties pools together.
 pub(crate) struct Tie {
@@ -23,13 +25,15 @@ pub(crate) struct Tie {
 }
 
 /// Which loop has which pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone)]
 pub(crate) struct Division {
     /// By pool.
     of: Vec<usize>,
     /// By pool: whether its clients are served by every shard.
     everywhere: Vec<bool>,
     count: usize,
+    /// Who shows disks that every shard serves.
+    leads: Arc<Leads>,
 }
 
 impl Default for Division {
@@ -44,7 +48,12 @@ const LEAST: usize = 2 * henge_backend::BUFFER_MAX;
 impl Division {
     /// One shard has them all.
     pub(crate) fn whole(pools: usize) -> Division {
-        Division { of: vec![0; pools], everywhere: vec![false; pools], count: 1 }
+        Division {
+            of: vec![0; pools],
+            everywhere: vec![false; pools],
+            count: 1,
+            leads: Arc::new(Leads::new(1)),
+        }
     }
 
     /// By the configuration. `remembered` are disks that are not in it and will be there.
@@ -73,7 +82,21 @@ impl Division {
         let own = own.map(|disk| Tie { pools: disk.pools.clone() });
         let stated = |pool: &PoolConfig| pool.shard.or(is_shared(config, pool).then_some(0));
         let stated: Vec<Option<usize>> = config.pools.iter().map(stated).collect();
-        Ok(divide(&config.pools, &stated, own.chain(remembered), cores))
+        let division = divide(&config.pools, &stated, own.chain(remembered), cores);
+        config.disks.iter().for_each(|disk| division.place(disk));
+        Ok(division)
+    }
+
+    /// A disk comes. One that every shard serves is shown by one of them from now on.
+    pub(crate) fn place(&self, disk: &DiskConfig) {
+        if self.is_everywhere(disk) {
+            self.leads.place(&disk.name, self.gate_of(disk));
+        }
+    }
+
+    /// It has gone from all shards.
+    pub(crate) fn forget(&self, disk: &str) {
+        self.leads.forget(disk);
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -90,9 +113,16 @@ impl Division {
         self.count == 1
     }
 
-    /// The shard that shows a disk to clients: that of its first pool; of a disk that other nodes know, the first, which has their links.
+    /// The shard that shows a disk to clients: that of its first pool; of a disk that other nodes know, the first, which has their links; of
+    /// one that every shard serves, any (`leads.rs`).
     pub(crate) fn lead_of(&self, disk: &DiskConfig) -> usize {
-        self.lead(&disk.pools, disk.is_of_cluster())
+        let shown = if self.is_everywhere(disk) { self.leads.of(&disk.name) } else { None };
+        shown.unwrap_or_else(|| self.gate_of(disk))
+    }
+
+    /// The shard of a disk's first pool.
+    pub(crate) fn gate_of(&self, disk: &DiskConfig) -> usize {
+        self.gate(&disk.pools, disk.is_of_cluster())
     }
 
     /// Whether each shard serves NBD clients of a disk.
@@ -102,15 +132,19 @@ impl Division {
 
     /// The shards that a disk concerns, the one that shows it first.
     pub(crate) fn shards_of(&self, disk: &DiskConfig) -> Vec<usize> {
-        self.shards(&disk.pools, disk.is_of_cluster(), self.is_everywhere(disk))
+        let mut all = self.shards(&disk.pools, disk.is_of_cluster(), self.is_everywhere(disk));
+        let lead = self.lead_of(disk);
+        all.retain(|shard| *shard != lead);
+        all.insert(0, lead);
+        all
     }
 
-    fn lead(&self, pools: &[usize], cluster: bool) -> usize {
+    fn gate(&self, pools: &[usize], cluster: bool) -> usize {
         pools.first().filter(|_| !cluster).map_or(0, |first| self.of[*first])
     }
 
     fn shards(&self, pools: &[usize], cluster: bool, everywhere: bool) -> Vec<usize> {
-        let mut all = vec![self.lead(pools, cluster)];
+        let mut all = vec![self.gate(pools, cluster)];
         let others = pools.iter().map(|pool| self.of[*pool]);
         let every = if everywhere { 0..self.count } else { 0..0 };
         for shard in others.chain(every) {
@@ -137,7 +171,7 @@ impl Division {
         let hot: Vec<&str> = hot.map(|(pool, _)| pool.name.as_str()).collect();
         let served = match hot[..] {
             [] => String::new(),
-            _ => format!("; every one serves NBD clients of {}", hot.join(", ")),
+            _ => format!("; every one serves clients of {}", hot.join(", ")),
         };
         match self.count {
             1 => "1: one loop has all pools".to_owned(),
@@ -207,7 +241,7 @@ fn divide(
         true => cores,
         false => of.iter().max().map_or(1, |last| last + 1),
     };
-    Division { of, everywhere, count }
+    Division { of, everywhere, count, leads: Arc::new(Leads::new(count)) }
 }
 
 #[cfg(test)]
@@ -266,7 +300,7 @@ mod tests {
         let stated = [("a", "shard = 1"), ("b", ""), ("c", "shard = 1"), ("d", "")];
         let division = divided("cores = 2", &stated, &[]).unwrap();
         assert_eq!(division.of, [1, 0, 1, 0]);
-        let beyond = divided("cores = 2", &[("a", "shard = 2")], &[]).unwrap_err();
+        let beyond = divided("cores = 2", &[("a", "shard = 2")], &[]).err().unwrap();
         assert!(beyond.contains("there are 2, counted from 0; write cores = 3"), "{beyond}");
         let apart = [("a", "shard = 0"), ("b", "shard = 1"), ("c", "")];
         let division = divided("cores = 2", &apart, &["\"a\", \"b\""]).unwrap();
@@ -284,14 +318,14 @@ mod tests {
         let hot = [("a", "every_core = true"), ("b", "")];
         let division = divided("cores = 4\nbuffers = \"1GiB\"", &hot, &["\"a\""]).unwrap();
         assert_eq!(
-            (division.count(), division.shards(&[0], false, true), division.lead(&[0], false)),
+            (division.count(), division.shards(&[0], false, true), division.gate(&[0], false)),
             (4, vec![0, 1, 2, 3], 0)
         );
         let disks = config("cores = 4", &hot, &["\"a\"", "\"b\""]).disks;
         assert_eq!([0, 1].map(|n| division.is_everywhere(&disks[n])), [true, false]);
         assert_eq!(division.shards_of(&disks[1]), [1]);
         let told = division.describe(&config("cores = 4", &hot, &[]).pools);
-        assert!(told.ends_with("; every one serves NBD clients of a"), "{told}");
+        assert!(told.ends_with("; every one serves clients of a"), "{told}");
         let alone = divided("cores = 1", &hot, &[]).unwrap();
         assert_eq!((alone.shards_of(&disks[0]), alone.is_everywhere(&disks[0])), (vec![0], false));
     }

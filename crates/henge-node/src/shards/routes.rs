@@ -64,6 +64,23 @@ impl Routes {
         }
     }
 
+    /// The shards of a disk that is to come: from now on it has its place among them. [`Routes::stays_away`] when nothing comes of it.
+    pub(crate) fn place(&self, request: &Request) -> Result<Vec<usize>, String> {
+        if let Request::Add { disk } = request
+            && let Some(disk) = read(disk, &self.pools, &self.kinds, self.here.as_deref())
+        {
+            self.division.place(&disk);
+        }
+        self.of(request)
+    }
+
+    /// A disk that was to come does not.
+    pub(crate) fn stays_away(&self, name: &str) {
+        if !self.disks.contains_key(name) {
+            self.division.forget(name);
+        }
+    }
+
     /// Where a disk is, first where clients find it.
     pub(crate) fn of_disk(&self, name: &str) -> Result<Vec<usize>, String> {
         if self.division.is_whole() {
@@ -106,6 +123,7 @@ impl Routes {
         shards.retain(|known| *known != shard);
         if shards.is_empty() {
             self.disks.remove(name);
+            self.division.forget(name);
         }
     }
 }

@@ -2,8 +2,8 @@
 //! with lanes instead of links.
 //!
 //! Each shard that has a pool of such a disk keeps the owners of the extents there. One shard, the *lead*, shows the disk to clients, and
-//! coordinates it. Where the pool says so (`every_core`), every shard coordinates it for its own NBD clients, and the locks and the gate stay where
-//! the pool is:
+//! coordinates it. Where the pool says so (`every_core`), every shard coordinates it for its own NBD clients, one of them for initiators and hosts
+//! (`shards/leads.rs`), and the locks and the gate stay where the pool is:
 //!
 //! ```text
 //! client ─▶ coordinator's disk (shard 1) ─▶ lane ─▶ owner (shard 0) ─▶ gate ─▶ store
@@ -51,8 +51,8 @@ pub(crate) fn is_everywhere(plane: &Plane, number: usize) -> bool {
 }
 
 /// The shard that has a disk's gate.
-pub(crate) fn lead_of(plane: &Plane, number: usize) -> usize {
-    plane.disks[number].as_ref().map_or(0, |disk| plane.across.division.lead_of(&disk.config))
+pub(crate) fn gate_of(plane: &Plane, number: usize) -> usize {
+    plane.disks[number].as_ref().map_or(0, |disk| plane.across.division.gate_of(&disk.config))
 }
 
 /// The owners here of a disk that other shards coordinate, too.

@@ -19,6 +19,8 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc;
 
+mod hot;
+
 /// A node of two shards without threads. Shard 0 has pool a with disk x, shard 1 has pool b with disks y and z. Shard 0 alone accepts.
 struct Pair {
     servers: Vec<Server>,
@@ -304,17 +306,19 @@ fn a_disk_that_is_full_says_so_at_every_shard() {
     assert_eq!(pair.connected(), [1, 2]);
 }
 
+/// A login from operational negotiation to the full feature phase.
+fn login(text: &str) -> Vec<u8> {
+    let mut header = [0; 48];
+    (header[0], header[1]) = (0x43, 0x87);
+    header[5..8].copy_from_slice(&(text.len() as u32).to_be_bytes()[1..]);
+    let mut bytes = [&header[..], text.as_bytes()].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
 #[test]
 fn an_initiator_logs_in_where_its_disk_is_and_finds_all_by_discovery() {
     let mut pair = Pair::new(64);
-    let login = |text: &str| {
-        let mut header = [0; 48];
-        (header[0], header[1]) = (0x43, 0x87); // login; from operational negotiation to the full feature phase
-        header[5..8].copy_from_slice(&(text.len() as u32).to_be_bytes()[1..]);
-        let mut bytes = [&header[..], text.as_bytes()].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    };
     let mut client = pair.tcp("iscsi");
     let text = "InitiatorName=iqn.i\0SessionType=Normal\0TargetName=iqn.2026-11.local.henge:y\0";
     client.write_all(&login(text)).unwrap();
@@ -338,8 +342,14 @@ fn an_initiator_logs_in_where_its_disk_is_and_finds_all_by_discovery() {
 }
 
 #[test]
-fn a_host_connects_where_its_disk_is_and_is_greeted_once() {
-    let mut pair = Pair::new(64);
+fn a_host_connects_where_its_disk_is_shown_and_is_greeted_once() {
+    // Of a hot pool that is another loop than its gate's.
+    for (of_pools, connected) in [("", [0, 1]), ("every_core = true", [1, 0])] {
+        connect_once(Pair::of(64, of_pools, ""), connected);
+    }
+}
+
+fn connect_once(mut pair: Pair, connected: [usize; 2]) {
     let mut client = pair.tcp("nvme");
     let mut greeting = [0; 128];
     (greeting[2], greeting[4]) = (128, 128); // ICReq
@@ -364,7 +374,7 @@ fn a_host_connects_where_its_disk_is_and_is_greeted_once() {
     assert_eq!(got.len(), 128 + 24, "one ICResp, one answer");
     assert_eq!((got[0], got[128]), (1, 5));
     assert_eq!(&got[128 + 8 + 14..128 + 8 + 16], &[0, 0], "it is connected: {:?}", &got[128..]);
-    assert_eq!(pair.connected(), [0, 1]);
+    assert_eq!(pair.connected(), connected);
 }
 
 const WIDE: &str = "[[disk]]\nname = \"wide\"\npools = [\"b\", \"a\"]\ncapacity = \"8MiB\"\n";
