@@ -8,7 +8,7 @@ use crate::plane::{Answer, Plane, Submitter};
 use henge_backend::Buffer;
 use henge_core::{Fault, Instant};
 use henge_iscsi::scsi::{Action, Outcome};
-use henge_vdisk::{Command, Failure, Frame, Kind};
+use henge_vdisk::{Command, Failure, Frame, Kind, first_difference};
 
 /// A command's buffer; its own bytes begin at `lead`.
 pub(crate) struct Held {
@@ -260,8 +260,10 @@ impl Job {
                 return self.or_answered(verdict, held, len, disk, plane);
             }
             Action::Compare { len, .. } if done => {
-                let wanted = data.as_ref().map_or(&[][..], Held::data).iter().take(*len as usize);
-                let differs = held.data().iter().zip(wanted).position(|(a, b)| a != b);
+                let (read, len) = (held.data(), *len as usize);
+                let wanted = data.as_ref().map_or(&[][..], Held::data);
+                let differs = first_difference(&read[..len.min(read.len())], wanted);
+                plane.round.note(disk, len as u64);
                 plane.put_buffer(disk, held.frame);
                 return Some(differs.map_or(verdict, |at| Verdict::Unequal(at as u64)));
             }

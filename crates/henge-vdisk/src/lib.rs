@@ -44,7 +44,9 @@ mod locks;
 mod plan;
 mod settings;
 
-pub use command::{Command, Data, Failure, Finished, Frame, Kind, Part, PartId, Patch, Portion};
+pub use command::{
+    Command, Data, Failure, Finished, Frame, Kind, Part, PartId, Patch, Portion, first_difference,
+};
 pub use disk::{Full, Gates, ResizeError, VirtualDisk};
 pub use layout::{
     Array, DeviceRange, Extent, GateId, Layout, LayoutError, Spot, Target, stripe, striped_below,

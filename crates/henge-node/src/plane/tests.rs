@@ -3,10 +3,12 @@
 use super::block_status::{EXTENT_STEP, EXTENT_STEPS};
 use super::{Plane, Submitter};
 use crate::config::NodeConfig;
+use crate::job::{Held, Job, Step, Verdict};
 use crate::plane::block_status;
 use henge_backend::Buffer;
 use henge_config::Source;
 use henge_core::{Contract, Dispatch, Duration, FlowId, Instant, Latency, Op, Rate, Request, RequestId};
+use henge_iscsi::scsi::Action;
 use henge_vdisk::{Command, Kind};
 
 const MIB: u64 = 1 << 20;
@@ -296,6 +298,24 @@ fn blocks_around_a_write_are_counted() {
         plane.put_buffer(0, answer.frame);
         assert_eq!((plane.disks.of(0).held, plane.memory.budget.shared().1), (0, 0));
     }
+}
+
+/// What a COMPARE looks at is work of the loop that no gate sees: it counts for the turns of its disk.
+#[test]
+fn what_is_compared_is_charged() {
+    let mut plane = plane(&disks(1, ""));
+    let (submitter, len) = (submitter(1), 64 << 10);
+    let frame = plane.take_buffer(0, len).expect("memory");
+    let mut data = Some(Held { frame, lead: 0 });
+    let mut job = Job::new(Action::Compare { offset: 0, len });
+    assert!(matches!(job.step(&mut data, 0, submitter, &mut plane, Instant::ZERO), Step::Submitted));
+    while plane.is_runnable() {
+        plane.poll(Instant::ZERO);
+    }
+    while plane.round.next_copied().is_some() {}
+    let answer = plane.answers.pop().expect("memory answers at once");
+    assert!(matches!(job.answered(answer, &mut data, &mut plane), Some(Verdict::Done)));
+    assert_eq!(plane.round.next_copied(), Some((0, len)));
 }
 
 /// Commands answered in 60 s of two disks on four spindles of 100/s with a gate each: "a" has 60/s in all and keeps 8 reads outstanding,
