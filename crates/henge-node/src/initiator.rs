@@ -122,12 +122,20 @@ impl Initiator {
                 self.session.close(&mut registry.targets);
             }
         }
+        let mut given_up = Vec::new();
         while let Some(step) = self.session.step() {
             match step {
                 Step::Execute(command) => self.execute(command, id, plane, registry, now),
-                Step::Cancel(task) => self.cancel(task, id, plane, registry, now),
+                Step::Cancel(task) if self.give_up(task, plane, registry) => given_up.push(task),
+                Step::Cancel(_) => {}
                 Step::Release(task) => self.put(task, plane),
             }
+        }
+        // To look for one at the disk costs as much as to look for all. Their answers come as all answers do.
+        if let (Some(disk), false) = (self.disk, given_up.is_empty()) {
+            given_up.sort_unstable();
+            let theirs = |s: &Submitter| s.connection == id && given_up.binary_search(&s.command).is_ok();
+            plane.abort_those(disk, theirs, now);
         }
     }
 
@@ -250,15 +258,8 @@ impl Initiator {
         }
     }
 
-    /// A command is to be given up, if it has not begun.
-    fn cancel(
-        &mut self,
-        task: RequestId,
-        id: RequestId,
-        plane: &mut Plane,
-        registry: &mut TargetRegistry,
-        now: Instant,
-    ) {
+    /// A command is to be given up, if it has not begun. Whether it is at the disk.
+    fn give_up(&mut self, task: RequestId, plane: &mut Plane, registry: &mut TargetRegistry) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiting| *waiting != task);
         let looks = self.looks.len();
@@ -268,15 +269,10 @@ impl Initiator {
             if let (Some(mut job), Some(disk)) = (self.jobs.remove(&task), self.disk) {
                 job.release(disk, plane);
             }
-            return self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), registry);
+            self.complete(task, Verdict::Failed(henge_core::Fault::Cancelled), registry);
+            return false;
         }
-        if let Some(disk) = self.disk
-            && let Some(job) = self.jobs.get_mut(&task)
-        {
-            job.give_up();
-            // Its answer comes as all answers do.
-            plane.abort(disk, id, Some(task), now);
-        }
+        self.jobs.get_mut(&task).map(Job::give_up).is_some()
     }
 
     /// The disk has answered.

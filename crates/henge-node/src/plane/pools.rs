@@ -15,7 +15,6 @@ use henge_core::{
 };
 use henge_vdisk::{Array, GateId, Target, VirtualDisk};
 use rustix::event::epoll::EventFlags;
-use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
@@ -315,15 +314,14 @@ impl Pools {
         }
     }
 
-    /// A disk's requests at gates that belong to these commands, looking at no other disk's.
+    /// A disk's requests at gates that belong to these commands, which are in order, looking at no other disk's.
     pub(super) fn sub_requests_of(&self, disk: &Disk, commands: &[RequestId]) -> Vec<At> {
-        let commands: BTreeSet<RequestId> = commands.iter().copied().collect();
         let mut found = Vec::new();
         let mut next = disk.newest;
         while let Some((g, id)) = next {
             let sub_request =
                 self.gates[g as usize].sub_requests.get(id).expect("a chain's sub-requests are at gates");
-            if commands.contains(&sub_request.part.command) {
+            if commands.binary_search(&sub_request.part.command).is_ok() {
                 found.push((g, id));
             }
             next = sub_request.older;

@@ -144,18 +144,47 @@ fn a_look_at_what_takes_room_is_bounded() {
     assert_eq!((plane.round.next_copied(), plane.round.next_copied()), (Some((0, EXTENT_STEP)), None));
 }
 
+/// A disk over two extents that are here.
+fn spread(terms: &str) -> Plane {
+    plane(&format!(
+        "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"a secret of sixteen bytes and more\"\n\
+         [[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
+         [[disk]]\nname = \"d\"\npools = [\"n1/a\", \"n1/b\"]\nstripe = \"64KiB\"\ncapacity = \"64MiB\"\n{terms}\n"
+    ))
+}
+
+/// A client that hangs up with all that a disk takes is looked for once, at each extent, and that is charged.
+#[test]
+fn what_is_given_up_is_looked_for_once() {
+    for spreads in [false, true] {
+        let mut plane = if spreads { spread("") } else { plane(&disks(1, "")) };
+        let number = plane.disks.number(if spreads { "d" } else { "d0" }).unwrap();
+        let mut sent: u32 = 0;
+        while plane.disks.has_capacity(number)
+            && let Some(buffer) = plane.take_buffer(number, 512)
+        {
+            let read = Command::new(Kind::Read, u64::from(sent % 64) << 16, 512, Instant::ZERO, 0);
+            plane.submit(number, read, buffer, submitter(1), Instant::ZERO);
+            sent += 1;
+        }
+        assert!(sent > 500, "{sent} are under way");
+        while plane.round.next_copied().is_some() {}
+        plane.abort(number, submitter(1).connection, None, Instant::ZERO);
+        let charged: u64 = std::iter::from_fn(|| plane.round.next_copied()).map(|(_, bytes)| bytes).sum();
+        let each = charged / u64::from(sent);
+        assert!((20..200).contains(&each), "for each command as long as {each} bytes take");
+        while plane.is_runnable() {
+            plane.poll(Instant::ZERO);
+        }
+        assert_eq!((plane.answers.len(), plane.is_idle()), (sent as usize, true));
+    }
+}
+
 /// A CACHE on a disk over extents reads within the memory that its command has, whether an extent is told to fetch or not.
 #[test]
 fn a_spread_disk_is_asked_to_cache() {
     for prefetch in [true, false] {
-        let text = format!(
-            "[link]\nname = \"n1\"\nlisten = \"127.0.0.1:0\"\nsecret = \"a secret of sixteen bytes and more\"\n\
-             [[pool]]\nname = \"a\"\nmemory = true\ncapacity = \"64MiB\"\n[[pool]]\nname = \"b\"\nmemory = true\ncapacity = \"64MiB\"\n\
-             [[disk]]\nname = \"d\"\npools = [\"n1/a\", \"n1/b\"]\nstripe = \"64KiB\"\ncapacity = \"64MiB\"\ncommands = {{ prefetch = {prefetch} }}\n"
-        );
-        let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-        let mut plane = Plane::open(&config, 1, false, Instant::ZERO)
-            .unwrap_or_else(|e| panic!("{}", config.source.point(e)));
+        let mut plane = spread(&format!("commands = {{ prefetch = {prefetch} }}"));
         let number = plane.disks.number("d").unwrap();
         for (n, (offset, len)) in [(0, MIB), (4096, 64 << 10), (100, 5000), (0, 0)].into_iter().enumerate() {
             let frame = plane.disks.of(number).vdisk.frame(Kind::Cache, offset, len);

@@ -16,6 +16,8 @@ use henge_vdisk::{Command, Data, Failure, GateId, Gates, Kind, Part};
 
 /// Commands of a disk that are answered in one piece.
 const PIECE: u64 = 16;
+/// What it takes to look at a command whether it is to be given up, and at its requests: some nanoseconds, as bytes that are copied meanwhile.
+const LOOK: u64 = 48;
 
 struct Capacities<'a>(&'a [GateState]);
 
@@ -202,7 +204,10 @@ impl Plane {
     /// The same of commands of these submitters.
     pub(crate) fn abort_those(&mut self, number: usize, theirs: impl Fn(&Submitter) -> bool, now: Instant) {
         let Some(disk) = self.disks.get_mut(number).and_then(Option::as_mut) else { return };
+        // No gate sees it, so it counts for the disk's turns.
+        self.round.note(number, LOOK * disk.in_flight.len() as u64);
         let in_flight = disk.in_flight.iter().flatten();
+        // In the order of their slots, which is theirs.
         let theirs: Vec<RequestId> = in_flight.filter(|f| theirs(&f.submitter)).map(|f| f.id).collect();
         if theirs.is_empty() {
             return;

@@ -167,7 +167,9 @@ pub(super) fn abort_across(
     let extents = plane.disks[number].iter().flat_map(|disk| disk.spread.iter().flat_map(|s| &s.extents));
     let at: Vec<bool> = extents.map(|at| *at == At::Across(shard, owner)).collect();
     let is_theirs = |inner: &Inner| {
-        inner.disk == number && at[inner.extent as usize] && theirs.contains(&inner.part.id.command)
+        inner.disk == number
+            && at[inner.extent as usize]
+            && theirs.binary_search(&inner.part.id.command).is_ok()
     };
     let ids: Vec<RequestId> =
         plane.inner.iter().filter(|(_, inner)| is_theirs(inner)).map(|(id, _)| id).collect();

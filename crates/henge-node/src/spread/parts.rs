@@ -240,7 +240,7 @@ impl Plane {
         seating::seated_there(self, number, (peer, toward), now);
     }
 
-    /// Gives up parts of commands that a client does not wait for any more.
+    /// Gives up parts of commands that a client does not wait for any more. These are in order.
     pub(crate) fn abort_parts(&mut self, number: usize, theirs: &[RequestId], now: Instant) {
         for at in seating::give_up_held(self, number, theirs) {
             let owner = match at {
@@ -255,14 +255,14 @@ impl Plane {
                 }
                 At::Here(owner) => owner,
             };
-            let ours =
-                |id: &RequestId| self.inner.get(*id).is_some_and(|i| theirs.contains(&i.part.id.command));
+            let is_theirs = |i: &Inner| theirs.binary_search(&i.part.id.command).is_ok();
+            let ours = |id: &RequestId| self.inner.get(*id).is_some_and(is_theirs);
             let in_flight = self.disks[owner].iter().flat_map(|disk| disk.in_flight.iter().flatten());
             let inside = in_flight.filter(|f| f.submitter.connection == INNER).map(|f| f.submitter.command);
-            let inside: Vec<RequestId> = inside.filter(ours).collect();
-            for id in inside {
-                self.abort(owner, INNER, Some(id), now);
-            }
+            let mut inside: Vec<RequestId> = inside.filter(ours).collect();
+            inside.sort_unstable();
+            let is_inside = |s: &Submitter| s.connection == INNER && inside.binary_search(&s.command).is_ok();
+            self.abort_those(owner, is_inside, now);
         }
         self.settle(now);
     }

@@ -428,7 +428,7 @@ pub(super) fn give_up_held(plane: &mut Plane, number: usize, theirs: &[RequestId
         extents.extend(seat.extents());
         let mut over = Vec::new();
         seat.held.retain(|part| {
-            let stays = !theirs.contains(&part.id.command);
+            let stays = theirs.binary_search(&part.id.command).is_err();
             over.extend((!stays).then_some(part.id));
             stays
         });
