@@ -99,6 +99,8 @@ impl Powers {
         let (results, done) = channel();
         let wake = Arc::clone(&self.wake);
         let work = move || {
+            // Whoever asks for proofs without end has no part of a loop's processor.
+            henge_io::give_way();
             while let Ok(Job { connection, task, derivation }) = waiting.recv() {
                 if results.send((connection, task, derivation.run())).is_err() {
                     return;
@@ -173,6 +175,25 @@ mod tests {
         assert_eq!(powers.queue.len(), 1, "the thread has the first one");
         assert_eq!(all(&mut powers, &asked, &results), [50]);
         assert_eq!((powers.next(), powers.is_busy, powers.waiting.len()), (None, false, 0));
+    }
+
+    /// A power takes as long as thousands of requests of others, and anybody may ask for one after the other.
+    #[test]
+    fn the_thread_takes_what_loops_leave() {
+        let wake = Arc::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).unwrap());
+        let mut powers = Powers::new(Arc::clone(&wake));
+        assert!(powers.begin(from(1), (id(1), id(2)), &Derivation::default()));
+        rustix::io::read(&wake, &mut [0; 8]).unwrap();
+        assert_eq!(powers.next(), Some((id(1), id(2), Vec::new())));
+        let named = |path: &std::path::Path| {
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim() == "henge-proofs")
+        };
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
+        let mut priorities = threads.filter(|path| named(path)).map(|path| {
+            let number = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            rustix::process::getpriority_process(rustix::process::Pid::from_raw(number)).unwrap()
+        });
+        assert!(priorities.any(|priority| priority == 19), "the least");
     }
 
     /// A hundred proofs from one address are one turn each to others.
