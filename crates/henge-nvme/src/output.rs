@@ -46,6 +46,8 @@ pub(crate) struct Output {
     own: Vec<u8>,
     /// How many of `own` are sent.
     sent: usize,
+    /// Zeroes that wait beside them.
+    zeroes: usize,
     items: VecDeque<Item>,
     digests: Digests,
     /// Data begin at a multiple of this (a power of two, at least 4); 0: nobody has asked for it.
@@ -61,7 +63,7 @@ impl Output {
     }
     /// Bytes of our own that wait.
     pub fn own_len(&self) -> usize {
-        self.own.len() - self.sent
+        self.own.len() - self.sent + self.zeroes
     }
 
     /// Bytes as they are.
@@ -141,6 +143,7 @@ impl Output {
             None => self.raw(data),
         }
         if zeroes > 0 {
+            self.zeroes += zeroes;
             self.items.extend(pages(zeroes).map(Item::Zeroes));
         }
         if self.digests.data {
@@ -174,7 +177,7 @@ impl Output {
                 }
                 Item::Zeroes(len) => {
                     let step = count.min(*len);
-                    (*len, count) = (*len - step, count - step);
+                    (*len, count, self.zeroes) = (*len - step, count - step, self.zeroes - step);
                     *len
                 }
                 Item::Buffer { task, at, end } => {

@@ -112,6 +112,10 @@ impl Task {
         }
     }
 
+    fn reads(&self) -> bool {
+        matches!(self.work, Work::Storage(Action::Read { .. }))
+    }
+
     pub fn parameters(&mut self, bytes: &[u8]) {
         if let Work::Parameters(list, _) = &mut self.work {
             list.extend_from_slice(bytes);
@@ -210,6 +214,8 @@ impl Session {
         let reply = task.adopt(plan);
         if data > 0 || task.takes > 0 {
             match sqe.place() {
+                // What comes in a capsule gets a buffer beside the bound, but not for so much more than came.
+                Place::Capsule(_) if task.reads() => task.answer(Status::FIELD),
                 Place::Capsule(0) if data >= task.takes => {}
                 Place::Capsule(0) => task.answer(Status::SGL_LENGTH),
                 Place::Capsule(_) => task.answer(Status::SGL_OFFSET),

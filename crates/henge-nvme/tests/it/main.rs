@@ -2,6 +2,7 @@
 
 mod auth;
 mod host;
+mod hostile;
 mod reservation;
 mod session;
 mod splits;

@@ -747,25 +747,3 @@ fn a_copy_that_cannot_be_says_where_it_ended() {
     let failed = io.completion();
     assert_eq!((failed.status, failed.result), (0x280, 1), "which was not copied");
 }
-
-/// Who asks for a MiB of a page of two KiB, and takes nothing, holds what the page has.
-#[test]
-fn what_is_behind_the_end_of_a_page_takes_no_memory() {
-    const LEN: usize = 1 << 20;
-    for wire in [Wire::default(), Wire::both()] {
-        let (mut s, _) = subsystems();
-        let (mut admin, _) = admin(&mut s, wire, NQN);
-        let page =
-            |cid| Entry::new(2, cid).dword(10, 1 | (LEN as u32 / 4 - 1) << 16).dword(11, 3).at_host(LEN);
-        for cid in 10..20 {
-            let bytes = wire.command(page(cid), &[]);
-            assert_eq!(admin.session.receive(&mut s, &bytes), bytes.len());
-            assert_eq!(admin.session.want(), Want::Header, "there is room for more");
-        }
-        admin.work(&mut s);
-        let replies = admin.replies();
-        let data: Vec<_> = replies.iter().filter(|reply| reply.kind == pdu::C2H_DATA).collect();
-        assert_eq!(data.len(), 10);
-        assert!(data.iter().all(|reply| reply.data == vec![0; LEN]), "an empty log");
-    }
-}
