@@ -184,7 +184,7 @@ pub struct Session {
     is_refused: bool,
     /// When it must be a queue.
     deadline: Instant,
-    /// A command has come since the last tick.
+    /// A command has come, or was answered, since the last tick.
     is_active: bool,
 }
 

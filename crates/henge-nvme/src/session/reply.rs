@@ -79,6 +79,8 @@ impl Session {
     fn retire(&mut self, id: RequestId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.answered = true;
+        // Hosts of Linux before 6.5 send no Keep Alive while commands end, whenever those began.
+        self.is_active = true;
         let (cid, sends_buffer) = (task.sqe.cid(), task.sends_buffer);
         self.cids.remove(cid);
         if self.fused == Some(id) {

@@ -1,6 +1,7 @@
 //! Hosts that mean harm: what is dear to a controller and costs them little, and what comes torn.
 
 use crate::host::*;
+use henge_core::{Duration, Instant};
 use henge_nvme::wire::{le32, pdu};
 use henge_nvme::{Limits, Segment, Want};
 use proptest::prelude::*;
@@ -55,6 +56,35 @@ fn a_read_brings_no_data() {
     io.hold = false;
     io.finish(&mut s);
     assert_eq!(io.replies().len(), 20);
+}
+
+/// A disk may have a limit, and hosts send no Keep Alive while commands end: a host that waits for many is not silent.
+#[test]
+fn whoever_is_answered_is_not_silent() {
+    let wire = Wire::default();
+    let (mut s, _) = subsystems();
+    let (mut admin, cntlid) = admin(&mut s, wire, NQN);
+    let mut io = io(&mut s, wire, cntlid, Limits::default(), false);
+    admin.feed(&mut s, &wire.command(Entry::new(9, 3).dword(10, 0x0f).dword(11, 5000), &[]));
+    io.hold = true;
+    for cid in 0..10 {
+        io.feed(&mut s, &wire.command(Entry::new(2, cid).blocks(0, 1).at_host(512), &[]));
+    }
+    let at = |seconds: u64| Instant::ZERO + Duration::from_secs(seconds);
+    for second in 0..=37 {
+        if second % 3 == 0
+            && let Some(command) = io.pending.pop()
+        {
+            let others = std::mem::replace(&mut io.pending, vec![command]);
+            io.hold = false;
+            io.finish(&mut s);
+            io.pending = others;
+        }
+        admin.session.tick(&mut s, at(second));
+        io.session.tick(&mut s, at(second));
+        let alive = admin.session.want() == Want::Header;
+        assert_eq!(alive, second < 27 + 7, "the last answer was in second 27: {second}");
+    }
 }
 
 /// What a host may do with pairs.
@@ -186,7 +216,7 @@ proptest! {
         torn.hear();
         torn.send(&mut s, (0, 0), false, false);
         torn.hear();
-        while !torn.open.is_empty() && !(torn.asked.is_empty() && torn.io.pending.is_empty()) {
+        while !(torn.open.is_empty() || torn.asked.is_empty() && torn.io.pending.is_empty()) {
             torn.give(&mut s, 0);
             torn.end(&mut s, 0, None);
             torn.hear();
