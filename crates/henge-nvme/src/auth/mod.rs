@@ -203,9 +203,14 @@ impl Exchange {
     }
 
     fn negotiate(&mut self, parties: &Parties<'_>, bytes: &[u8], draw: &mut Draw, sequence: u32) -> Sent {
-        let (id, (hash, group)) = match chosen(parties, bytes) {
-            Ok(chosen) => (le16(bytes, 4), chosen),
-            Err(why) => return self.fail(le16(bytes, 4), why),
+        let id = le16(bytes, 4);
+        // Whose proof cannot be right is not worth two powers.
+        if parties.host_key.is_none() {
+            return self.fail(id, Failure::Failed);
+        }
+        let (hash, group) = match chosen(parties, bytes) {
+            Ok(chosen) => chosen,
+            Err(why) => return self.fail(id, why),
         };
         let (challenge, exponent) = (draw.take(hash.len()), draw.take(group.exponent_len()));
         let terms = Terms { id, hash, group, sequence, challenge, exponent, public: Vec::new() };

@@ -437,6 +437,18 @@ fn what_breaks_the_rules_is_told_why() {
     }
 }
 
+/// Where hosts have nothing to prove, who begins to all the same is told at once that it proves nothing: no power is computed for it.
+#[test]
+fn nothing_is_computed_where_nothing_can_be_proved() {
+    let (mut s, _) = subsystems();
+    let (mut driver, result) = open(&mut s, 0, 0xffff);
+    assert_eq!(result >> 16, 0, "the host is asked for nothing");
+    driver.hold = true;
+    let host = Prover::new(Hash::Sha256, Group::Ffdhe2048, false);
+    assert_eq!(tell(&mut s, &mut driver, &host.negotiate()), 0);
+    assert_eq!((driver.deriving, refusal(&mut s, &mut driver)), (None, 1));
+}
+
 #[test]
 fn one_power_at_a_time_and_none_for_who_is_gone() {
     let (mut s, mut admin, _) = begin(access());
