@@ -273,10 +273,14 @@ impl Subsystems {
         if effects.is_empty() {
             return epoch;
         }
+        // Hundreds of hosts may be told, and have a thousand controllers: each looks for its own host alone.
+        let mut effects = effects.to_vec();
+        effects.sort_by_key(|effect| effect.host);
         for cntlid in self.controllers_of(Some(id)) {
             let Some(controller) = self.controllers.get_mut(&cntlid) else { continue };
             let (host, mut tells, mut aborts) = (controller.host_id, false, false);
-            for effect in effects.iter().filter(|effect| effect.host == host) {
+            let first = effects.partition_point(|effect| effect.host < host);
+            for effect in effects[first..].iter().take_while(|effect| effect.host == host) {
                 aborts |= effect.aborts;
                 if let Some(notification) = effect.notification {
                     tells |= controller.reservation_changed(notification);
