@@ -92,6 +92,27 @@ def compares_of_a_host_that_differ(node):
     by_turns(host.io, lambda: many(32, lambda i: host.blocks(5, i * 16, 16, data=b"y" * 8192)), 32 * 24)
 
 
+@attack("own")
+def compares_of_a_megabyte(node):
+    """One at a time: what is compared is in the loop."""
+    host = wire.Nvme(node, "rude")
+    while True:
+        host.io.sendall(host.blocks(5, 0, 2048))
+        kind, body = host.pdu()
+        if kind == 9:
+            command, tag, offset, length = struct.unpack_from("<HHII", body)
+            head = struct.pack("<BBBBIHHII4x", 6, 4, 24, 24, 24 + length, command, tag, offset, length)
+            host.io.sendall(head + bytes(length))
+            host.pdu()
+
+
+@attack("own")
+def megabytes_behind_a_page(node):
+    """An empty error log, asked for with room for a megabyte."""
+    host = wire.Nvme(node, "rude")
+    pour([host.admin], lambda: many(32, lambda _: host.command(2, [1 | 0xFFFF << 16, 3], 1 << 20)))
+
+
 @attack("own", quick=True)
 def verifies_of_a_host(node):
     """A megabyte is read for an answer of 16 bytes."""
