@@ -449,6 +449,34 @@ fn nothing_is_computed_where_nothing_can_be_proved() {
     assert_eq!((driver.deriving, refusal(&mut s, &mut driver)), (None, 1));
 }
 
+/// A reply to another queue's challenge, and one that was right before, prove nothing. The other queue does not notice.
+#[test]
+fn a_reply_is_to_the_challenge_of_its_own_queue() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        let (mut s, mut one, _) = begin(access());
+        let (mut other, _) = open(&mut s, 0, 0xffff);
+        let (mut third, _) = open(&mut s, 0, 0xffff);
+        let host = Prover::new(Hash::Sha256, group, false);
+        for queue in [&mut one, &mut other, &mut third] {
+            assert_eq!(tell(&mut s, queue, &host.negotiate()), 0);
+        }
+        let (reply, _) = host.reply(&ask(&mut s, &mut one));
+        ask(&mut s, &mut other);
+        assert_eq!(tell(&mut s, &mut other, &reply), 0);
+        assert_eq!(refusal(&mut s, &mut other), 1, "it is to another challenge");
+        assert_eq!(tell(&mut s, &mut third, &reply), 0);
+        assert_eq!(refusal(&mut s, &mut third), 7, "its own was not fetched yet");
+        assert_eq!(tell(&mut s, &mut one, &reply), 0);
+        assert_eq!(ask(&mut s, &mut one)[..2], [1, 3]);
+        assert_eq!(status_of_enable(&mut s, &mut one), 0);
+        // Who proves it anew, does so by a new challenge.
+        assert_eq!(tell(&mut s, &mut one, &host.negotiate()), 0);
+        ask(&mut s, &mut one);
+        assert_eq!(tell(&mut s, &mut one, &reply), 0);
+        assert_eq!(refusal(&mut s, &mut one), 1, "it was to another challenge");
+    }
+}
+
 #[test]
 fn one_power_at_a_time_and_none_for_who_is_gone() {
     let (mut s, mut admin, _) = begin(access());

@@ -2,8 +2,9 @@
 
 use crate::host::*;
 use henge_core::{Duration, Instant};
+use henge_nvme::reservation::{Effect, Held, Kind, Registrant};
 use henge_nvme::wire::{le32, pdu};
-use henge_nvme::{Limits, Segment, Want};
+use henge_nvme::{Limits, Reach, Segment, Want};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,6 +88,45 @@ fn whoever_is_answered_is_not_silent() {
     }
 }
 
+/// A controller that is reset while everything is under way: what is at the storage ends in silence, and the queue of the same number that comes
+/// after it hears nothing of that.
+#[test]
+fn a_reset_in_the_middle_leaves_nothing() {
+    let wire = Wire::default();
+    let (mut s, id) = subsystems();
+    let (mut admin, cntlid) = admin(&mut s, wire, NQN);
+    let mut former = Vec::new();
+    for round in 0..20_u16 {
+        let mut queue = io(&mut s, wire, cntlid, Limits::default(), true);
+        queue.hold = true;
+        queue.feed(&mut s, &wire.command(Entry::new(2, 1).blocks(0, 8).at_host(4096), &[]));
+        queue.feed(&mut s, &wire.command(Entry::new(1, 2).blocks(0, 8).in_capsule(4096), &[7; 4096]));
+        queue.feed(&mut s, &wire.command(Entry::new(5, 3).fuse(1).blocks(0, 8).at_host(4096), &[]));
+        queue.feed(&mut s, &wire.command(Entry::new(1, 4).fuse(2).blocks(0, 8).at_host(4096), &[]));
+        // The beginning of a write whose data are in its capsule.
+        let write = wire.command(Entry::new(1, 5).blocks(0, 8).in_capsule(4096), &[8; 4096]);
+        queue.feed(&mut s, &write[..2000]);
+        assert_eq!((queue.pending.len(), queue.replies().len()), (2, 2));
+        // CC.EN goes, and comes again.
+        admin.feed(&mut s, &wire.command(enable(round).dword(12, 0x0046_0000), &[]));
+        admin.feed(&mut s, &wire.command(enable(round), &[]));
+        poke(&mut s, &mut [&mut queue]);
+        assert_eq!(admin.replies().len(), 2);
+        former.push(queue);
+    }
+    let epoch = s.adopt(id, Held::default(), &[Effect { host: [1; 16], notification: None, aborts: true }]);
+    let mut last = io(&mut s, wire, cntlid, Limits::default(), true);
+    for mut queue in former {
+        assert!(!s.is_quiet_before(id, epoch) && queue.session.want() == Want::Nothing);
+        assert_eq!((queue.cancelled.len(), queue.session.is_over()), (2, false));
+        queue.finish(&mut s);
+        assert!(queue.session.is_over() && queue.buffers.is_empty() && queue.replies().is_empty());
+    }
+    assert!(s.is_quiet_before(id, epoch));
+    last.feed(&mut s, &wire.command(Entry::new(2, 1).blocks(0, 8).at_host(4096), &[]));
+    assert_eq!(last.replies().len(), 2);
+}
+
 /// What a host may do with pairs.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -98,8 +138,14 @@ enum Deed {
     Give(usize),
     /// The storage ends one of its commands, as told.
     End(usize, Option<henge_core::Fault>),
-    /// A link to the host is full, or not.
+    /// What queues have for each other reaches them.
     Drain,
+    /// The disk goes to another node, or comes.
+    Move(Reach),
+    /// The host is preempted, and its commands aborted.
+    Preempt,
+    /// Another host has the disk for itself, or nobody; what was taken in before is looked at again.
+    Reserve(bool),
 }
 
 fn deeds() -> impl Strategy<Value = Deed> {
@@ -112,6 +158,8 @@ fn deeds() -> impl Strategy<Value = Deed> {
         2 => (0_usize..4).prop_map(Deed::Give),
         2 => (0_usize..4, fault).prop_map(|(which, fault)| Deed::End(which, fault)),
         1 => Just(Deed::Drain),
+        1 => prop_oneof![Just(Reach::Optimized), Just(Reach::Inaccessible), Just(Reach::Detour)].prop_map(Deed::Move),
+        1 => prop_oneof![Just(Deed::Preempt), any::<bool>().prop_map(Deed::Reserve)],
     ]
 }
 
@@ -186,10 +234,11 @@ impl Torn {
 }
 
 proptest! {
-    /// However pairs are torn, whatever is aborted between, and whenever data come: each command is answered once, and no buffer stays.
+    /// However pairs are torn, whatever is aborted between, wherever the disk goes, and whenever data come: each command is answered once, and no
+    /// buffer stays.
     #[test]
     fn torn_pairs_leave_nothing(deeds in proptest::collection::vec(deeds(), 0..80), room in 1_u64..8) {
-        let (mut s, _) = subsystems();
+        let (mut s, id) = subsystems();
         let (mut admin, cntlid) = admin(&mut s, Wire::default(), NQN);
         let limits = Limits { held: room * DATA as u64, asked: 2 * DATA as u64, ..Limits::default() };
         let io = io(&mut s, Wire::default(), cntlid, limits, true);
@@ -206,12 +255,23 @@ proptest! {
                         admin.feed(&mut s, &Wire::default().command(abort, &[]));
                     }
                 }
-                Deed::Drain => {
-                    poke(&mut s, &mut [&mut admin, &mut torn.io]);
+                Deed::Drain => poke(&mut s, &mut [&mut admin, &mut torn.io]),
+                Deed::Move(reach) => s.set_reach(id, reach),
+                Deed::Preempt => {
+                    let effect = Effect { host: [9; 16], notification: None, aborts: true };
+                    s.adopt(id, Held::default(), &[effect]);
+                }
+                Deed::Reserve(all) => {
+                    let kind = all.then_some(Kind::ExclusiveAccess);
+                    let other = Registrant { host: [1; 16], key: 1, holds: all };
+                    s.adopt(id, Held::new(1, kind, false, vec![other]), &[]);
+                    s.recheck(id);
                 }
             }
             torn.hear();
         }
+        s.set_reach(id, Reach::Optimized);
+        let epoch = s.adopt(id, Held::default(), &[Effect { host: [1; 16], notification: None, aborts: true }]);
         poke(&mut s, &mut [&mut admin, &mut torn.io]);
         torn.hear();
         torn.send(&mut s, (0, 0), false, false);
@@ -222,7 +282,7 @@ proptest! {
             torn.hear();
         }
         prop_assert!(torn.open.is_empty(), "{:?} wait for ever", torn.open);
-        prop_assert!(torn.io.buffers.is_empty() && !torn.io.session.awaits_data());
+        prop_assert!(s.is_quiet_before(id, epoch) && torn.io.buffers.is_empty() && !torn.io.session.awaits_data());
         // All of the room is there again.
         torn.io.hold = false;
         torn.io.fault = None;
