@@ -296,7 +296,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Takes a waiting request out; `None` if it is in flight, over, or unknown.
+    /// Takes a waiting request out, or one that is stalled; `None` if it is at the device, over, or unknown.
     pub fn cancel(&mut self, id: RequestId, now: Instant) -> Option<Request> {
         let request = match *self.states.get(id.index())? {
             RequestState::Waiting { id: waiting } if waiting == id => {
@@ -311,6 +311,10 @@ impl Gate {
                 let state = self.flows[flow.index()].as_mut().expect("a pending request's flow is kept");
                 let request = self.pen.cancel(state, id).expect("a held request is held");
                 self.pen.wake(flow, &mut state.held, now);
+                request
+            }
+            RequestState::InFlight { request, slot: Slot::Stalled, .. } if request.id == id => {
+                self.cancel_stalled(request, now);
                 request
             }
             _ => return None,

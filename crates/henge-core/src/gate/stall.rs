@@ -28,7 +28,7 @@
 
 use super::beside::Slot;
 use super::{Gate, RequestState};
-use crate::{FlowId, Instant, Request, RequestId};
+use crate::{Completion, Duration, FlowId, Instant, Request, RequestId};
 use std::collections::VecDeque;
 
 /// Requests of a flow that are silent before others are stalled, and how many more for each of its answers.
@@ -134,6 +134,23 @@ impl Gate {
             self.parts.depth.took(request.cost, now);
         }
         Some(request)
+    }
+
+    /// One that is stalled does not go any more.
+    pub(super) fn cancel_stalled(&mut self, request: Request, now: Instant) {
+        let RequestState::InFlight { dispatched, epoch, .. } = self.states[request.id.index()] else {
+            unreachable!("what is stalled is dispatched");
+        };
+        self.beside.stalled -= 1;
+        let state = self.flow_mut(request.flow);
+        state.hung.stalled.retain(|other| *other != request.id);
+        state.meters.in_flight -= 1;
+        let (service, in_flight) = (Duration::ZERO, self.in_flight);
+        let over = Completion { request, actual: request.cost, dispatched, service, in_flight };
+        if let Some(parts) = self.change.dispatcher(epoch, &mut self.parts) {
+            parts.scheduler.complete(&over, now);
+        }
+        self.no_more_durable(&request, now);
     }
 
     /// Requests that were dispatched and are stalled.

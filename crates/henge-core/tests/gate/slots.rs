@@ -367,6 +367,34 @@ fn nothing_gives_back_while_there_is_room_or_nobody_waits() {
     assert!(!two.gate.give_back(RequestId { slot: 99, generation: 0 }, two.now));
 }
 
+/// Its client may be gone before it is at the device.
+#[test]
+fn what_is_stalled_can_be_cancelled() {
+    let mut two = Two::new(1);
+    let all: Vec<_> = (0..12).map(|_| two.submit(0)).collect();
+    for (i, id) in all.iter().enumerate().take(8) {
+        two.at(i as u64);
+        assert_eq!(two.ready(), [*id]);
+        assert!(two.gate.give_back(*id, two.now));
+    }
+    assert!(two.ready().is_empty());
+    assert_eq!((two.gate.stalled(), two.gate.queued()), (4, 0));
+    assert!(two.gate.cancel(all[0], two.now).is_none(), "it is at the device");
+    assert_eq!(two.gate.cancel(all[9], two.now).map(|request| request.id), Some(all[9]));
+    assert!(two.gate.cancel(all[9], two.now).is_none());
+    two.gate.complete(all[0], false, two.now);
+    assert_eq!(two.ready(), [all[8]], "the oldest");
+    two.gate.complete(all[1], false, two.now);
+    two.gate.complete(all[8], false, two.now);
+    assert_eq!(two.ready(), [all[10]]);
+    two.gate.complete(all[10], false, two.now);
+    assert_eq!(two.ready(), [all[11]]);
+    two.gate.complete(all[11], false, two.now);
+    (2..8).for_each(|i| _ = two.gate.complete(all[i], false, two.now));
+    let meters = two.gate.flow_meters(FlowId(0)).unwrap();
+    assert_eq!((meters.pending, meters.in_flight, meters.cancelled, two.gate.stalled()), (0, 0, 1, 0));
+}
+
 #[test]
 fn without_patience_everybody_waits() {
     let mut two = Two::new(1);
