@@ -21,6 +21,10 @@ const SPLICE_MIN: u64 = 4 << 10;
 /// Read at once where bulk data may come behind what is read.
 const SHORT: usize = 1 << 10;
 
+/// Requests of a connection for which their flow has no room, and their bytes. With as many it is read no further.
+const REFUSED_MAX: usize = 256;
+const REFUSED_BYTES: usize = 64 << 10;
+
 /// What became of an I/O request that a client sent: the loop queues it.
 #[derive(Debug)]
 pub struct Held {
@@ -47,8 +51,8 @@ pub struct Pair {
     released: VecDeque<Vec<u8>>,
     /// Bytes of a header that was looked at and is still in the socket: it goes through the pipe before its data.
     ahead: [usize; 2],
-    /// Its flow's queue is full: no further bytes of the client are looked at.
-    pub blocked: bool,
+    /// Requests, and their bytes, for which their flow has no room.
+    pub refused: (usize, usize),
     /// Handed over as it is: nothing of it moves any more.
     pub frozen: bool,
     /// When something moved last.
@@ -68,7 +72,7 @@ impl Pair {
             alone: BTreeSet::new(),
             released: VecDeque::new(),
             ahead: [0; 2],
-            blocked: false,
+            refused: (0, 0),
             frozen: false,
             active: Instant::ZERO,
             ends: false,
@@ -79,7 +83,7 @@ impl Pair {
     /// again.
     pub fn move_from_client(&mut self, conduit: &mut Conduit) -> io::Result<Option<Held>> {
         self.server.flush(conduit)?;
-        while !self.blocked && !self.is_choked(Towards::Server) {
+        while !self.is_blocked() && !self.is_choked(Towards::Server) {
             let dry = self.splice(Towards::Server, conduit, &mut Vec::new())?;
             // The message that they had to let pass may be over.
             self.send_released(&[])?;
@@ -98,6 +102,23 @@ impl Pair {
             }
         }
         Ok(None)
+    }
+
+    /// So much of it waits for room that no further bytes of the client are looked at. Less does not do: data of requests at the server comes
+    /// behind what waits.
+    pub fn is_blocked(&self) -> bool {
+        let (requests, bytes) = self.refused;
+        requests >= REFUSED_MAX || bytes >= REFUSED_BYTES
+    }
+
+    /// One of its requests finds room no more.
+    pub fn refuse(&mut self, message: &[u8]) {
+        self.refused = (self.refused.0 + 1, self.refused.1 + message.len());
+    }
+
+    /// It was taken in, or given up.
+    pub fn readmit(&mut self, message: &[u8]) {
+        self.refused = (self.refused.0 - 1, self.refused.1 - message.len());
     }
 
     /// Writes what waits, to the server or the client, without looking for more.
@@ -239,7 +260,7 @@ impl Pair {
 
     /// The client sends nothing any more: nobody waits for what waits here. What was read and is no whole message never becomes one.
     pub fn client_has_left(&self) -> bool {
-        let looked_at = !self.blocked && !self.is_choked(Towards::Server);
+        let looked_at = !self.is_blocked() && !self.is_choked(Towards::Server);
         self.client.ended && (looked_at || self.client.unread() == 0)
     }
 
@@ -251,7 +272,10 @@ impl Pair {
     /// What the poller should watch on the client's side and on the server's.
     pub fn interests(&self) -> (Interest, Interest) {
         let client = Interest {
-            read: !self.client.ended && !self.blocked && !self.frozen && !self.is_choked(Towards::Server),
+            read: !self.client.ended
+                && !self.is_blocked()
+                && !self.frozen
+                && !self.is_choked(Towards::Server),
             write: !self.client.has_written(),
         };
         let server = Interest {
@@ -274,6 +298,11 @@ impl Pair {
             && self.ahead == [0; 2]
             && (self.connection.is_opaque()
                 || self.connection.bulk_from_client() == 0 && self.connection.bulk_from_server() == 0)
+    }
+
+    /// Whether what was released waits for the rest of a message that the client has begun.
+    pub fn holds_released(&self) -> bool {
+        !self.released.is_empty()
     }
 
     /// All its requests in the gate or at the server.

@@ -4,7 +4,9 @@ mod connections;
 mod handing;
 mod leaving;
 mod patience;
+mod refused;
 mod requests;
+mod slots;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -20,7 +22,8 @@ use connections::{Pairs, allow_many_sockets};
 use henge_core::{Duration, FlowId, Gate, Instant};
 use leaving::Departure;
 use patience::Patience;
-use requests::{Refused, Requests};
+use refused::Refused;
+use requests::Requests;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -205,9 +208,10 @@ impl Proxy {
         self.take_adopted();
         while !self.departure.stop.is_stopped() {
             let now = self.now();
-            let gate_wakes = self.requests.gate.wake_at();
+            let gate_wakes = self.requests.gate.wake_at().filter(|_| self.requests.has_slots());
             let look = now + self.departure.looks_every();
-            let wakes = [gate_wakes, self.peers.as_ref().map(Peers::wake_at), Some(look)];
+            let peers_wake = self.peers.as_ref().map(Peers::wake_at);
+            let wakes = [gate_wakes, peers_wake, self.requests.looks_at(), Some(look)];
             let wake = wakes.into_iter().flatten().min().map_or(LOOK_AROUND, |t| t.since(now));
             happened.clear();
             self.waiter

@@ -193,6 +193,10 @@ impl Connection {
     pub fn io_state(&self, tag: i64) -> Option<IoState> {
         self.ios.get(&tag).map(|io| io.state)
     }
+    /// Which way the data of that request goes.
+    pub fn direction(&self, tag: i64) -> Option<Direction> {
+        self.ios.get(&tag).map(|io| io.request.direction)
+    }
     /// I/O requests that are not over.
     pub fn under_way(&self) -> usize {
         self.ios.len()

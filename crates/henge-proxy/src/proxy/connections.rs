@@ -110,7 +110,11 @@ impl Proxy {
         }
         if pair.client_has_left() {
             let waiting: Vec<RequestId> = pair.all_pending().collect();
+            let refused = std::mem::take(&mut pair.refused).0 > 0;
             waiting.into_iter().for_each(|id| self.drop_waiting(id, now, false));
+            if refused {
+                self.requests.refused.forget(slot);
+            }
         }
         let Some(pair) = self.pairs.open.get_mut(id) else { return };
         pair.pass_ends();
@@ -155,7 +159,9 @@ impl Proxy {
                 "a connection's messages were not understood, or not followed"
             );
         }
-        self.requests.refused.retain(|r| r.pair != pair_id.index());
+        if pair.refused.0 > 0 {
+            self.requests.refused.forget(pair_id.index());
+        }
         for id in pair.all_pending() {
             match self.requests.gate.cancel(id, now) {
                 Some(_) => drop(self.requests.ios.remove(id)),

@@ -6,7 +6,7 @@
 
 use super::Proxy;
 use super::connections::whose;
-use super::requests::Refused;
+use super::refused::Refused;
 use crate::handover::{HandedPair, Handover};
 use crate::pair::{Held, held_by};
 use henge_core::{Instant, RequestId};
@@ -29,7 +29,7 @@ impl Proxy {
             let waited = Duration::from_nanos(waited.as_nanos());
             held.entry(io.pair).or_insert((waited, Vec::new())).1.push(message);
         }
-        for refused in std::mem::take(&mut self.requests.refused) {
+        for refused in self.requests.refused.take() {
             let waited = Duration::from_nanos(now.since(refused.since).as_nanos());
             held.entry(refused.pair).or_insert((waited, Vec::new())).1.push(refused.held.message);
         }

@@ -7,9 +7,9 @@
 //! that never come would stop everybody. A *connection* of which one end has ended, and nothing moves for as long, is closed.
 
 use super::Proxy;
-use super::requests::drop_refused;
+use super::slots;
 use henge_core::{Duration, Instant, RequestId};
-use henge_pvfs2::{IoState, ServerLimits};
+use henge_pvfs2::ServerLimits;
 use std::collections::VecDeque;
 
 /// A held request is dropped so long before its client gives up.
@@ -118,18 +118,16 @@ impl Proxy {
         while let Some((_, pair)) = self.patience.ending.pop_front_if(|(at, _)| *at <= now) {
             close_unless_moving(self, pair, now);
         }
-        drop_refused(self, now);
+        self.drop_refused(now);
         self.readmit(now);
+        self.look_at_slots(now);
     }
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {
         let Some(io) = self.requests.ios.get(look.id) else { return };
         let (slot, Some(tag)) = (io.pair, io.tag) else { return };
         let Some(pair) = self.pairs.get_mut(slot) else { return };
-        let moved = match pair.connection.io_state(tag) {
-            Some(IoState::Moving { moved, .. }) => moved,
-            _ => 0,
-        };
+        let moved = slots::moved(pair, tag);
         if moved > look.moved {
             return self.patience.look_again(look, moved, now);
         }

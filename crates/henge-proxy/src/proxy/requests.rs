@@ -1,6 +1,8 @@
 //! The way of an I/O request: whose it is, its wait, its release, what the server says of it.
 
 use super::Proxy;
+use super::refused::{AllRefused, Refused};
+use super::slots::{Slots, of_pieces};
 use crate::config::Who;
 use crate::identity::Owner;
 use crate::pair::{Held, Pair};
@@ -8,7 +10,6 @@ use crate::peers::{Peers, Told};
 use henge_core::{Cost, Dispatch, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping};
 use henge_pvfs2::{Direction, Distribution, IoRequest, Load, News, RequestBody};
 use henge_sched::foreign::{Extent, Served};
-use std::collections::VecDeque;
 use std::io;
 
 /// What an I/O request is charged that cannot be decoded: nobody knows what it moves.
@@ -29,36 +30,30 @@ pub(super) struct Io {
     pub(super) striping: Option<Striping>,
     /// Bytes that it counts at least, however few move.
     least: u64,
+    /// Slots that it takes at the server.
+    slots: u64,
     /// Bytes that moved; until that is known, that will.
     bytes: u64,
-}
-
-/// A request whose flow was full when it came.
-pub(super) struct Refused {
-    pub(super) pair: usize,
-    pub(super) held: Held,
-    pub(super) flow: usize,
-    /// When it came.
-    pub(super) since: Instant,
 }
 
 /// The gate, and all I/O requests that it has not let go or that are at the server.
 pub(super) struct Requests {
     pub(super) gate: Gate,
     pub(super) ios: Pending<Io>,
-    pub(super) refused: VecDeque<Refused>,
+    pub(super) refused: AllRefused,
+    pub(super) slots: Slots,
     /// Bytes that each flow has moved.
     pub(super) moved: Vec<u64>,
     /// The gate may have something to release.
     pub(super) dirty: bool,
     /// Those that were refused are being looked at.
-    readmits: bool,
+    pub(super) readmits: bool,
 }
 
 impl Requests {
     pub(super) fn new(gate: Gate, flows: usize) -> Self {
-        let (ios, refused, moved) = (Pending::new(), VecDeque::new(), vec![0; flows]);
-        Requests { gate, ios, refused, moved, dirty: false, readmits: false }
+        let (ios, refused, moved) = (Pending::new(), AllRefused::new(flows), vec![0; flows]);
+        Requests { gate, ios, refused, slots: Slots::default(), moved, dirty: false, readmits: false }
     }
 
     /// So many bytes of a request move. What is less than its least is charged as that: a request takes its server's time
@@ -98,7 +93,7 @@ impl Proxy {
         rule.map_or(other, |r| r.flow)
     }
 
-    /// Queues a request; where its flow is full, the connection that brought it is read no further.
+    /// Queues a request; where its flow is full, it waits outside.
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
         self.requests.dirty = true;
         let flow = FlowId(came.flow as u32);
@@ -109,19 +104,16 @@ impl Proxy {
         let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
         let request = Request::new(id, flow, op, offset, load.bytes.max(least), now);
         if self.requests.gate.submit(request, now).is_err() {
-            if let Some(pair) = self.pairs.get_mut(came.pair) {
-                pair.blocked = true;
-                self.requests.refused.push_back(came);
-            }
-            return;
+            return self.refuse(came);
         }
         let (extent, striping) = io.map_or((None, None), |io| place_in_file(self.peers.as_ref(), io));
         if let Some(peers) = &mut self.peers {
             peers.arrived(flow, striping.as_ref(), now);
         }
         let Held { tag, message, .. } = came.held;
-        let io =
-            Io { pair: came.pair, tag, message: Some(message), extent, striping, least, bytes: load.bytes };
+        let slots = of_pieces(load.pieces);
+        let (pair, message, bytes) = (came.pair, Some(message), load.bytes);
+        let io = Io { pair, tag, message, extent, striping, least, slots, bytes };
         let id = self.requests.ios.insert(io);
         self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
@@ -135,13 +127,13 @@ impl Proxy {
     pub(super) fn heard(&mut self, slot: usize, news: News, now: Instant) {
         self.requests.dirty = true;
         match news {
-            News::Accepted { tag, bytes: Some(bytes) } => {
+            News::Accepted { tag, bytes } => {
                 let id = self.pairs.get_mut(slot).and_then(|p| p.pending.get(&tag).copied());
                 if let Some(id) = id {
-                    self.requests.moves(id, bytes, now);
+                    self.requests.slots.accepted(id, now);
+                    bytes.into_iter().for_each(|bytes| self.requests.moves(id, bytes, now));
                 }
             }
-            News::Accepted { bytes: None, .. } => {}
             News::Over { tag, result, moved } => {
                 let id = self.pairs.get_mut(slot).and_then(|p| p.pending.remove(&tag));
                 if let Some(id) = id {
@@ -186,37 +178,18 @@ impl Proxy {
         looked
     }
 
-    /// Flows that were full may have room again. Whom this closes makes room as well, which the next turn finds.
-    pub(super) fn readmit(&mut self, now: Instant) {
-        if std::mem::replace(&mut self.requests.readmits, true) {
-            return;
-        }
-        for _ in 0..self.requests.refused.len() {
-            let Some(came) = self.requests.refused.pop_front() else { break };
-            if !self.requests.gate.has_capacity(FlowId(came.flow as u32)) {
-                self.requests.refused.push_back(came);
-                continue;
-            }
-            let slot = came.pair;
-            self.take_in(came, now);
-            if let Some(pair) = self.pairs.get_mut(slot) {
-                pair.blocked = false;
-                let result = self.move_from_client(slot, now);
-                self.settle(slot, result, now);
-            }
-        }
-        self.requests.readmits = false;
-    }
-
     /// Releases what may go.
     pub(super) fn dispatch(&mut self, now: Instant) {
         if !self.departure.goes_on(now) {
             return;
         }
-        while let Dispatch::Ready(request) = self.requests.gate.next(now) {
+        while self.requests.has_slots()
+            && let Dispatch::Ready(request) = self.requests.gate.next(now)
+        {
             let io = self.requests.ios.get_mut(request.id).expect("a queued request is known");
-            let (slot, tag) = (io.pair, io.tag);
+            let (slot, tag, slots) = (io.pair, io.tag, io.slots);
             let message = io.message.take().expect("it leaves once");
+            self.requests.slots.take(request.id, slots, now);
             let pair = self.pairs.get_mut(slot).expect("a queued request's pair is there");
             let result = pair.release(tag, message);
             if tag.is_some() {
@@ -234,6 +207,7 @@ impl Proxy {
 pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instant) {
     proxy.requests.dirty = true;
     let io = proxy.requests.ios.remove(id).expect("a pending request is known");
+    proxy.requests.slots.free(id);
     let served = proxy.requests.gate.complete(id, failed, now);
     let request = &served.request;
     proxy.requests.moved[request.flow.index()] += io.bytes;
@@ -246,25 +220,6 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
         if foreign > Cost::ZERO {
             proxy.requests.gate.foreign(request.flow, foreign, now);
         }
-    }
-}
-
-/// Those that were refused, and whose clients have given up meanwhile, are dropped.
-pub(super) fn drop_refused(proxy: &mut Proxy, now: Instant) {
-    let patience = proxy.patience.waiting();
-    let is_old = |came: &Refused| now.since(came.since) >= patience;
-    if !proxy.requests.refused.iter().any(is_old) {
-        return;
-    }
-    let (old, rest): (VecDeque<_>, VecDeque<_>) = proxy.requests.refused.drain(..).partition(is_old);
-    proxy.requests.refused = rest;
-    for came in old {
-        proxy.counts.expired += 1;
-        let Some(pair) = proxy.pairs.get_mut(came.pair) else { continue };
-        came.held.tag.into_iter().for_each(|tag| pair.connection.forget(tag));
-        pair.blocked = false;
-        let result = proxy.move_from_client(came.pair, now);
-        proxy.settle(came.pair, result, now);
     }
 }
 

@@ -1,3 +1,5 @@
+mod slots;
+
 use super::*;
 use crate::pair::tests::{hinted, io};
 use henge_config::Source;
@@ -32,9 +34,14 @@ impl World {
 
     /// The same with more about its port.
     fn listening(scheduler: &str, pending: u32, port: &str) -> World {
+        World::deep(1, scheduler, pending, port)
+    }
+
+    /// The same with more than one slot.
+    fn deep(depth: u32, scheduler: &str, pending: u32, port: &str) -> World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
-            "server = \"{}\"\nscheduler = {{ {scheduler} = {{ depth = 1 }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
+            "server = \"{}\"\nscheduler = {{ {scheduler} = {{ depth = {depth} }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n{port}\n",
             server.local_addr().expect("its address")
         );

@@ -1,0 +1,147 @@
+//! What requests at the server have of the depth.
+//!
+//! # The problem
+//! The depth counts requests. But one of 65,000 pieces keeps a server busy for as long as many others do. And one whose client sends no
+//! data keeps it busy with nothing, for as long as it likes. While such requests fill the depth, everybody else waits.
+//!
+//! # The rule
+//! - A request of p pieces takes ⌈p / 1024⌉ slots. Nothing goes while as many slots are taken as the depth has. So one request may exceed it.
+//! - While something waits, requests with slots are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
+//!   slots back after 10 ms where it waits for its client, and after 1 s in any case. It goes on beside the depth.
+//!
+//! A write waits for its client until all of its data has come. A read does where its client does not take what has come for it. Either does
+//! behind a message of which its client owes the rest.
+//!
+//! # Example
+//! Depth 4. An application sends four writes and no data. Before, its neighbours waited until the server gave them up, 30 s later. Now they wait
+//! for 20 ms. Of its further requests so many go that eight are beside the depth; the gate keeps the rest, as it does with
+//! whoever has requests that hang.
+//!
+//! # Price
+//! A look asks as many requests as have slots, a hundred times a second, and only while something waits.
+
+use super::Proxy;
+use super::requests::Requests;
+use crate::pair::Pair;
+use henge_core::{Duration, Instant, RequestId};
+use henge_pvfs2::{Direction, IoState};
+use std::collections::VecDeque;
+
+/// Pieces of the file that one slot goes through: a server takes about a millisecond for them.
+const PIECES: u64 = 1024;
+/// How often requests are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// One that moves less than that does not move.
+const MOVES: u64 = 64 << 10;
+/// Patience with a request that does not move, where its client is to blame, and where nobody knows.
+const CLIENTS: Duration = LOOK;
+const ANYBODYS: Duration = Duration::from_secs(1);
+
+/// A request that has slots.
+struct Holder {
+    id: RequestId,
+    slots: u64,
+    /// When it was last seen to move, and how many bytes had moved then.
+    since: Instant,
+    moved: u64,
+}
+
+/// Who has slots, in order of release.
+#[derive(Default)]
+pub(super) struct Slots {
+    holders: VecDeque<Holder>,
+    taken: u64,
+    look_at: Instant,
+}
+
+/// Slots that a request takes.
+pub(super) fn of_pieces(pieces: u64) -> u64 {
+    pieces.div_ceil(PIECES).max(1)
+}
+
+impl Slots {
+    /// A request goes to the server.
+    pub(super) fn take(&mut self, id: RequestId, slots: u64, now: Instant) {
+        self.taken += slots;
+        self.holders.push_back(Holder { id, slots, since: now, moved: 0 });
+    }
+
+    /// It is over.
+    pub(super) fn free(&mut self, id: RequestId) {
+        if let Some(at) = self.holders.iter().position(|holder| holder.id == id) {
+            self.taken -= self.holders.remove(at).map_or(0, |holder| holder.slots);
+        }
+    }
+
+    /// It was accepted: only now may its client send data.
+    pub(super) fn accepted(&mut self, id: RequestId, now: Instant) {
+        if let Some(holder) = self.holders.iter_mut().find(|holder| holder.id == id) {
+            holder.since = now;
+        }
+    }
+}
+
+impl Requests {
+    /// Whether another request may go, as far as what is at the server takes more slots than one each.
+    pub(super) fn has_slots(&self) -> bool {
+        let slots = &self.slots;
+        slots.taken == slots.holders.len() as u64 || slots.taken < u64::from(self.gate.depth())
+    }
+
+    /// When to look who holds slots in vain.
+    pub(super) fn looks_at(&self) -> Option<Instant> {
+        let waits = self.gate.queued() > 0 || !self.refused.is_empty();
+        (waits && !self.slots.holders.is_empty()).then_some(self.slots.look_at)
+    }
+}
+
+impl Proxy {
+    /// Requests that do not move give their slots back.
+    pub(super) fn look_at_slots(&mut self, now: Instant) {
+        if self.requests.looks_at().is_none_or(|at| at > now) {
+            return;
+        }
+        self.requests.slots.look_at = now + LOOK;
+        for mut holder in std::mem::take(&mut self.requests.slots.holders) {
+            let (moved, waits) = self.progress(holder.id);
+            if moved >= holder.moved + MOVES {
+                (holder.since, holder.moved) = (now, moved);
+            }
+            let patience = if waits { CLIENTS } else { ANYBODYS };
+            if now.since(holder.since) >= patience && self.requests.gate.give_back(holder.id, now) {
+                self.requests.slots.taken -= holder.slots;
+                self.requests.dirty = true;
+            } else {
+                self.requests.slots.holders.push_back(holder);
+            }
+        }
+    }
+
+    /// Bytes that a request at the server has moved, and whether it waits for its client.
+    fn progress(&mut self, id: RequestId) -> (u64, bool) {
+        let Some(io) = self.requests.ios.get(id) else { return (0, false) };
+        let (slot, Some(tag)) = (io.pair, io.tag) else { return (0, false) };
+        let Some(pair) = self.pairs.get_mut(slot) else { return (0, false) };
+        (moved(pair, tag), pair.waits_for_client(tag))
+    }
+}
+
+/// Bytes of a request that have passed.
+pub(super) fn moved(pair: &Pair, tag: i64) -> u64 {
+    match pair.connection.io_state(tag) {
+        Some(IoState::Moving { moved, .. }) => moved,
+        _ => 0,
+    }
+}
+
+impl Pair {
+    fn waits_for_client(&self, tag: i64) -> bool {
+        match (self.connection.io_state(tag), self.connection.direction(tag)) {
+            (Some(IoState::Moving { moved, expected }), Some(Direction::Write)) => {
+                expected.is_none_or(|all| moved < all) && self.server.has_written()
+            }
+            (Some(IoState::Moving { .. }), Some(Direction::Read)) => !self.client.has_written(),
+            _ => self.holds_released(),
+        }
+    }
+}
