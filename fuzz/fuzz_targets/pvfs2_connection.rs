@@ -67,6 +67,8 @@ fuzz_target!(|data: &[u8]| {
                     let _ = (io.estimate(), io.bytes_here(u64::from(how) << 10));
                     held.push_back(tag);
                 }
+                // The proxy closes it.
+                ConnectionEvent::Refuse => return,
                 ConnectionEvent::Pass | ConnectionEvent::Opaque | ConnectionEvent::HoldAlone { .. } => {}
             }
             assert!(len > 0 && len <= unread[side].len());

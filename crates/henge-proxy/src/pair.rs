@@ -43,6 +43,8 @@ pub struct Pair {
     pub connection: Connection,
     /// Whose it is by the port or the address; `None`: users decide.
     pub flow: Option<usize>,
+    /// Whose its last I/O request was.
+    pub last_flow: usize,
     /// Requests in the gate or at the server, by tag.
     pub pending: BTreeMap<i64, RequestId>,
     /// Requests in the gate whose answers cannot be told from others': they are over as they go.
@@ -68,6 +70,7 @@ impl Pair {
             server: Side::new(server),
             connection: Connection::new(),
             flow,
+            last_flow: flow.unwrap_or(0),
             pending: BTreeMap::new(),
             alone: BTreeSet::new(),
             released: VecDeque::new(),
@@ -156,8 +159,10 @@ impl Pair {
         while at < input.len() && held.is_none() {
             self.send_released(&input[sent..at])?.then(|| sent = at);
             let step = self.connection.from_client(&input[at..]);
-            if let ConnectionEvent::NeedMore(_) = step.what {
-                break;
+            match step.what {
+                ConnectionEvent::NeedMore(_) => break,
+                ConnectionEvent::Refuse => return Err(io::ErrorKind::InvalidData.into()),
+                _ => {}
             }
             let begun = at;
             at += step.len;

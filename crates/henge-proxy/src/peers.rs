@@ -476,7 +476,7 @@ impl Peers {
     /// The layout of a file with `servers` servers of which this is number `at`. Who the others are cannot be known from
     /// a request; peers take their places in order, since only their number counts.
     pub fn striping(&self, stripe: u64, at: u32, servers: u32) -> Option<Striping> {
-        if servers as usize > self.peers.len() + 1 {
+        if servers as usize > self.peers.len() + 1 || at >= servers {
             return None; // servers without a proxy of ours: nothing can be said of the whole
         }
         let others = (1..servers).map(NodeId);

@@ -23,7 +23,7 @@ use henge_core::{Duration, FlowId, Gate, Instant};
 use leaving::Departure;
 use patience::Patience;
 use refused::Refused;
-use requests::Requests;
+use requests::{Requests, charge_stray};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -314,7 +314,10 @@ impl Proxy {
         loop {
             let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.open.get_mut(id).expect("just found");
-            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else { return Ok(()) };
+            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else {
+                charge_stray(self, slot, now);
+                return Ok(());
+            };
             let flow = self.flow_of(slot, &held.request);
             self.take_in(Refused { pair: slot, held, flow, since: now }, now);
         }
@@ -335,6 +338,7 @@ impl Proxy {
             self.heard(slot, heard, now);
         }
         self.pairs.news = news;
+        charge_stray(self, slot, now);
         result
     }
 }

@@ -16,7 +16,7 @@
 //! is over with its response. An error response ends either.
 
 use crate::capability::{Capability, Credential};
-use crate::frame::{HEADER_LEN, Header, Mode};
+use crate::frame::{HEADER_LEN, Header, MAGIC, Mode};
 use crate::message::{Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits};
 use crate::wire::Reader;
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub enum ConnectionEvent {
     NeedMore(usize),
     /// This is no PVFS2, or the stream went astray: everything passes from now on, unscheduled.
     Opaque,
+    /// A header that no client sends and that servers take all the same: nothing of it may pass, and the connection ends.
+    Refuse,
 }
 
 /// What was learnt from what the server answers.
@@ -162,6 +164,8 @@ pub struct Connection {
     asked: BTreeMap<i64, Outstanding>,
     opaque: bool,
     clients_only: bool,
+    /// Data that no request explains, either way.
+    pub stray: Stray,
     stats: ConnectionStats,
 }
 
@@ -192,10 +196,6 @@ impl Connection {
     /// Where the I/O request of `tag` is; `None` when it is over or unknown.
     pub fn io_state(&self, tag: i64) -> Option<IoState> {
         self.ios.get(&tag).map(|io| io.state)
-    }
-    /// Which way the data of that request goes.
-    pub fn direction(&self, tag: i64) -> Option<Direction> {
-        self.ios.get(&tag).map(|io| io.request.direction)
     }
     /// I/O requests that are not over.
     pub fn under_way(&self) -> usize {
@@ -300,10 +300,17 @@ impl Connection {
             return Step { len, what: ConnectionEvent::Pass };
         }
         let Some(header) = header(input) else {
-            return self.no_header(input);
+            if !begins_with_magic(input) {
+                return self.no_header(input);
+            }
+            self.stats.malformed += 1;
+            return Step { len: 0, what: ConnectionEvent::Refuse };
         };
         if header.mode != Mode::Unexpected {
             let data_of = self.ios.contains_key(&header.tag).then_some(header.tag);
+            if data_of.is_none() {
+                self.stray.note(&header, self.stats);
+            }
             self.from_client = Passing { left: header.size, data_of };
             let len = HEADER_LEN + self.go_on(&input[HEADER_LEN..], Way::FromClient).unwrap_or(0);
             return Step { len, what: ConnectionEvent::Pass };
@@ -331,7 +338,7 @@ impl Connection {
             }
             RequestBody::Io(_) if self.ios.len() >= IO_MAX || self.ios.contains_key(&tag) => {
                 self.stats.unfollowed += 1;
-                ConnectionEvent::HoldAlone { request: Box::new(request) }
+                ConnectionEvent::Refuse
             }
             RequestBody::Io(io) => {
                 self.stats.io_requests += 1;
@@ -372,6 +379,9 @@ impl Connection {
             return (Step { len: 0, what: ConnectionEvent::NeedMore(needed) }, None);
         }
         let moving = self.ios.get(&header.tag).is_some_and(Io::is_read_moving);
+        if !self.ios.contains_key(&header.tag) && !self.asked.contains_key(&header.tag) {
+            self.stray.note(&header, self.stats);
+        }
         let mut news = None;
         if !moving {
             news = self.answer(&header, &input[HEADER_LEN..needed]);
@@ -474,6 +484,32 @@ impl Connection {
     }
 }
 
+/// Bytes of data that have begun to move and that no request explains: of one that is not followed, or more than a followed one has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stray(u64);
+
+impl Stray {
+    /// Answers are shorter than what is counted. A server's data belongs to a request that is not followed.
+    fn note(&mut self, header: &Header, stats: ConnectionStats) {
+        if header.size >= BULK_MIN && stats.between_servers == 0 {
+            self.0 = self.0.saturating_add(header.size);
+        }
+    }
+    /// Whether there are any.
+    pub fn is_some(self) -> bool {
+        self.0 > 0
+    }
+    /// So many since this was last asked.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// Which way the data of a request goes that is under way.
+pub fn direction(connection: &Connection, tag: i64) -> Option<Direction> {
+    connection.ios.get(&tag).map(|io| io.request.direction)
+}
+
 /// Whether the server waits for more of a connection's client: the rest of a message, or data of a write.
 pub fn awaits_client(connection: &Connection) -> bool {
     let lacks = |io: &Io| match io.state {
@@ -487,6 +523,11 @@ pub fn awaits_client(connection: &Connection) -> bool {
 
 fn header(input: &[u8]) -> Option<Header> {
     Header::parse(input.first_chunk::<HEADER_LEN>()?)
+}
+
+/// Whether a whole header is there and says that it is one. Servers look at no more of it: neither at its mode nor at its size.
+fn begins_with_magic(input: &[u8]) -> bool {
+    input.len() >= HEADER_LEN && input.starts_with(&MAGIC.to_le_bytes())
 }
 
 #[derive(Clone, Copy)]

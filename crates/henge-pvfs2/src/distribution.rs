@@ -81,7 +81,7 @@ impl SimpleStripe {
     pub fn local(&self, o: u64) -> u64 {
         // Nearly always; a division of 128 bits takes several times as long.
         if let Some(row) = self.strip_size.checked_mul(u64::from(self.server_ct)) {
-            let partial = (o % row).saturating_sub(u64::from(self.server_nr) * self.strip_size);
+            let partial = (o % row).saturating_sub(u64::from(self.server_nr).saturating_mul(self.strip_size));
             return o / row * self.strip_size + partial.min(self.strip_size);
         }
         let row = u128::from(self.strip_size) * u128::from(self.server_ct);

@@ -29,7 +29,9 @@ mod message;
 mod wire;
 
 pub use capability::{Capability, Credential, Hints};
-pub use connection::{Connection, ConnectionEvent, ConnectionStats, IoState, News, Step, awaits_client};
+pub use connection::{
+    Connection, ConnectionEvent, ConnectionStats, IoState, News, Step, Stray, awaits_client, direction,
+};
 pub use distribution::{Distribution, SimpleStripe, Strip};
 pub use encode::{
     encode_config, encode_get_config, encode_io, encode_io_response, encode_small_io,

@@ -176,8 +176,9 @@ impl IoRequest {
         }
         let server_nr = r.u32("server_nr")?;
         let server_ct = r.u32("server_ct")?;
-        if server_nr >= server_ct {
-            return Err(r.malformed("server_nr"));
+        // Servers look at neither: whoever has one server only may call it the fifth.
+        if server_ct == 0 {
+            return Err(r.malformed("server_ct"));
         }
         let distribution = Distribution::read(r)?;
         let file_request = FileRequest::read(r)?;

@@ -7,7 +7,7 @@
 //! that never come would stop everybody. A *connection* of which one end has ended, and nothing moves for as long, is closed.
 
 use super::Proxy;
-use super::slots;
+use super::{refused, slots};
 use henge_core::{Duration, Instant, RequestId};
 use henge_pvfs2::ServerLimits;
 use std::collections::VecDeque;
@@ -118,9 +118,9 @@ impl Proxy {
         while let Some((_, pair)) = self.patience.ending.pop_front_if(|(at, _)| *at <= now) {
             close_unless_moving(self, pair, now);
         }
-        self.drop_refused(now);
+        refused::drop_old(self, now);
         self.readmit(now);
-        self.look_at_slots(now);
+        slots::look_at(self, now);
     }
 
     fn give_up_unless_moving(&mut self, look: Look, now: Instant) {

@@ -46,15 +46,28 @@ impl AllRefused {
     }
 }
 
-impl Proxy {
-    /// Its flow has no room for a request.
-    pub(super) fn refuse(&mut self, came: Refused) {
-        if let Some(pair) = self.pairs.get_mut(came.pair) {
-            pair.refuse(&came.held.message);
-            self.requests.refused.push(came);
-        }
+/// Its flow has no room for a request.
+pub(super) fn refuse(proxy: &mut Proxy, came: Refused) {
+    if let Some(pair) = proxy.pairs.get_mut(came.pair) {
+        pair.refuse(&came.held.message);
+        proxy.requests.refused.push(came);
     }
+}
 
+/// Those whose clients have given up meanwhile are dropped.
+pub(super) fn drop_old(proxy: &mut Proxy, now: Instant) {
+    let patience = proxy.patience.waiting();
+    while let Some(came) = proxy.requests.refused.pop_old(now, patience) {
+        proxy.counts.expired += 1;
+        let Some(pair) = proxy.pairs.get_mut(came.pair) else { continue };
+        came.held.tag.into_iter().for_each(|tag| pair.connection.forget(tag));
+        pair.readmit(&came.held.message);
+        let result = proxy.move_from_client(came.pair, now);
+        proxy.settle(came.pair, result, now);
+    }
+}
+
+impl Proxy {
     /// Flows that were full may have room again. Whom this closes makes room as well, which the next turn finds.
     pub(super) fn readmit(&mut self, now: Instant) {
         if std::mem::replace(&mut self.requests.readmits, true) {
@@ -74,18 +87,5 @@ impl Proxy {
             }
         }
         self.requests.readmits = false;
-    }
-
-    /// Those whose clients have given up meanwhile are dropped.
-    pub(super) fn drop_refused(&mut self, now: Instant) {
-        let patience = self.patience.waiting();
-        while let Some(came) = self.requests.refused.pop_old(now, patience) {
-            self.counts.expired += 1;
-            let Some(pair) = self.pairs.get_mut(came.pair) else { continue };
-            came.held.tag.into_iter().for_each(|tag| pair.connection.forget(tag));
-            pair.readmit(&came.held.message);
-            let result = self.move_from_client(came.pair, now);
-            self.settle(came.pair, result, now);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The way of an I/O request: whose it is, its wait, its release, what the server says of it.
 
 use super::Proxy;
-use super::refused::{AllRefused, Refused};
+use super::refused::{AllRefused, Refused, refuse};
 use super::slots::{Slots, of_pieces};
 use crate::config::Who;
 use crate::identity::Owner;
@@ -22,7 +22,7 @@ pub(super) struct Io {
     pub(super) pair: usize,
     /// None where its answer cannot be told from others': it is over as it goes.
     pub(super) tag: Option<i64>,
-    /// While it waits.
+    /// While it waits; nothing where it stands for data that no request explained.
     pub(super) message: Option<Vec<u8>>,
     /// The range of the file that it touches, where it is one range.
     pub(super) extent: Option<Extent>,
@@ -97,6 +97,9 @@ impl Proxy {
     pub(super) fn take_in(&mut self, came: Refused, now: Instant) {
         self.requests.dirty = true;
         let flow = FlowId(came.flow as u32);
+        if let Some(pair) = self.pairs.get_mut(came.pair) {
+            pair.last_flow = came.flow;
+        }
         let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
         let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
         let load = io.map_or(Load { bytes: UNREAD, pieces: 1 }, |io| io.estimate());
@@ -104,7 +107,7 @@ impl Proxy {
         let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
         let request = Request::new(id, flow, op, offset, load.bytes.max(least), now);
         if self.requests.gate.submit(request, now).is_err() {
-            return self.refuse(came);
+            return refuse(self, came);
         }
         let (extent, striping) = io.map_or((None, None), |io| place_in_file(self.peers.as_ref(), io));
         if let Some(peers) = &mut self.peers {
@@ -189,6 +192,10 @@ impl Proxy {
             let io = self.requests.ios.get_mut(request.id).expect("a queued request is known");
             let (slot, tag, slots) = (io.pair, io.tag, io.slots);
             let message = io.message.take().expect("it leaves once");
+            if message.is_empty() {
+                self.over(request.id, false, now);
+                continue;
+            }
             self.requests.slots.take(request.id, slots, now);
             let pair = self.pairs.get_mut(slot).expect("a queued request's pair is there");
             let result = pair.release(tag, message);
@@ -199,6 +206,29 @@ impl Proxy {
                 self.over(request.id, false, now);
             }
             self.settle(slot, result, now);
+        }
+    }
+}
+
+/// Data moved that no request explains: more than a request asked for, or of one that is not followed. It is charged as if it had been asked
+/// for, and moves the application's next requests back.
+pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
+    let Some(pair) = proxy.pairs.get_mut(slot) else { return };
+    let flow = FlowId(pair.last_flow as u32);
+    if !pair.connection.stray.is_some() || !proxy.requests.gate.has_capacity(flow) {
+        return;
+    }
+    let bytes = pair.connection.stray.take();
+    let id = proxy.requests.ios.next_id();
+    let request = Request::new(id, flow, Op::Read, 0, bytes.max(proxy.config.least), now);
+    if proxy.requests.gate.submit(request, now).is_ok() {
+        let (extent, striping, least) = (None, None, proxy.config.least);
+        let message = Some(Vec::new());
+        let io = Io { pair: slot, tag: None, message, extent, striping, least, slots: 1, bytes };
+        proxy.requests.ios.insert(io);
+        proxy.requests.dirty = true;
+        if let Some(peers) = &mut proxy.peers {
+            peers.arrived(flow, None, now);
         }
     }
 }

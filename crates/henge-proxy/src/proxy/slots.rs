@@ -24,7 +24,7 @@ use super::Proxy;
 use super::requests::Requests;
 use crate::pair::Pair;
 use henge_core::{Duration, Instant, RequestId};
-use henge_pvfs2::{Direction, IoState};
+use henge_pvfs2::{Direction, IoState, direction};
 use std::collections::VecDeque;
 
 /// Pieces of the file that one slot goes through: a server takes about a millisecond for them.
@@ -95,35 +95,33 @@ impl Requests {
     }
 }
 
-impl Proxy {
-    /// Requests that do not move give their slots back.
-    pub(super) fn look_at_slots(&mut self, now: Instant) {
-        if self.requests.looks_at().is_none_or(|at| at > now) {
-            return;
+/// Requests that do not move give their slots back.
+pub(super) fn look_at(proxy: &mut Proxy, now: Instant) {
+    if proxy.requests.looks_at().is_none_or(|at| at > now) {
+        return;
+    }
+    proxy.requests.slots.look_at = now + LOOK;
+    for mut holder in std::mem::take(&mut proxy.requests.slots.holders) {
+        let (moved, waits) = progress(proxy, holder.id);
+        if moved >= holder.moved + MOVES {
+            (holder.since, holder.moved) = (now, moved);
         }
-        self.requests.slots.look_at = now + LOOK;
-        for mut holder in std::mem::take(&mut self.requests.slots.holders) {
-            let (moved, waits) = self.progress(holder.id);
-            if moved >= holder.moved + MOVES {
-                (holder.since, holder.moved) = (now, moved);
-            }
-            let patience = if waits { CLIENTS } else { ANYBODYS };
-            if now.since(holder.since) >= patience && self.requests.gate.give_back(holder.id, now) {
-                self.requests.slots.taken -= holder.slots;
-                self.requests.dirty = true;
-            } else {
-                self.requests.slots.holders.push_back(holder);
-            }
+        let patience = if waits { CLIENTS } else { ANYBODYS };
+        if now.since(holder.since) >= patience && proxy.requests.gate.give_back(holder.id, now) {
+            proxy.requests.slots.taken -= holder.slots;
+            proxy.requests.dirty = true;
+        } else {
+            proxy.requests.slots.holders.push_back(holder);
         }
     }
+}
 
-    /// Bytes that a request at the server has moved, and whether it waits for its client.
-    fn progress(&mut self, id: RequestId) -> (u64, bool) {
-        let Some(io) = self.requests.ios.get(id) else { return (0, false) };
-        let (slot, Some(tag)) = (io.pair, io.tag) else { return (0, false) };
-        let Some(pair) = self.pairs.get_mut(slot) else { return (0, false) };
-        (moved(pair, tag), pair.waits_for_client(tag))
-    }
+/// Bytes that a request at the server has moved, and whether it waits for its client.
+fn progress(proxy: &mut Proxy, id: RequestId) -> (u64, bool) {
+    let Some(io) = proxy.requests.ios.get(id) else { return (0, false) };
+    let (slot, Some(tag)) = (io.pair, io.tag) else { return (0, false) };
+    let Some(pair) = proxy.pairs.get_mut(slot) else { return (0, false) };
+    (moved(pair, tag), pair.waits_for_client(tag))
 }
 
 /// Bytes of a request that have passed.
@@ -136,7 +134,7 @@ pub(super) fn moved(pair: &Pair, tag: i64) -> u64 {
 
 impl Pair {
     fn waits_for_client(&self, tag: i64) -> bool {
-        match (self.connection.io_state(tag), self.connection.direction(tag)) {
+        match (self.connection.io_state(tag), direction(&self.connection, tag)) {
             (Some(IoState::Moving { moved, expected }), Some(Direction::Write)) => {
                 expected.is_none_or(|all| moved < all) && self.server.has_written()
             }

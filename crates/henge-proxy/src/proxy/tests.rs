@@ -289,37 +289,30 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     assert_eq!(world.open(), 1, "it is accepted once there is room");
 }
 
-/// I/O requests with another's tag, or that cannot be read.
+/// I/O requests that cannot be read.
 #[test]
 fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
-    let tagged = io(1, Direction::Read, 100_000);
     let mut unread = io(2, Direction::Read, 5000);
     unread.truncate(unread.len() - 8);
     let size = (unread.len() - HEADER_LEN) as u64;
     unread[..HEADER_LEN].copy_from_slice(&Header { mode: Mode::Unexpected, tag: 2, size }.to_bytes());
-    for (what, request, charged) in [("tag", &tagged, 100_000), ("unread", &unread, 4 << 20)] {
-        let mut world = World::with(4);
-        let (mut client, mut server) = world.connect();
-        client.write_all(&io(1, Direction::Read, 100)).expect("sent");
-        client.write_all(request).expect("sent");
-        world.turn();
-        let first = io(1, Direction::Read, 100).len();
-        let mut bytes = vec![0; first];
-        server.read_exact(&mut bytes).expect("the first one goes");
-        assert!(is_dry(&server), "{what}: it passes the one slot that there is");
-        server.write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
-        world.turn();
-        let mut bytes = vec![0; request.len()];
-        server.read_exact(&mut bytes).expect("its turn has come");
-        let gate = &world.proxy.requests.gate;
-        assert_eq!(
-            (gate.in_flight(), world.proxy.requests.ios.len()),
-            (0, 0),
-            "{what}: it is over as it went"
-        );
-        let meters = gate.flow_meters(FlowId(0)).expect("its flow");
-        assert_eq!(meters.completed.service.get(), charged + LEAST, "{what}");
-    }
+    let mut world = World::with(4);
+    let (mut client, mut server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    client.write_all(&unread).expect("sent");
+    world.turn();
+    let first = io(1, Direction::Read, 100).len();
+    let mut bytes = vec![0; first];
+    server.read_exact(&mut bytes).expect("the first one goes");
+    assert!(is_dry(&server), "it passes the one slot that there is");
+    server.write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
+    world.turn();
+    let mut bytes = vec![0; unread.len()];
+    server.read_exact(&mut bytes).expect("its turn has come");
+    let gate = &world.proxy.requests.gate;
+    assert_eq!((gate.in_flight(), world.proxy.requests.ios.len()), (0, 0), "it is over as it went");
+    let meters = gate.flow_meters(FlowId(0)).expect("its flow");
+    assert_eq!(meters.completed.service.get(), (4 << 20) + LEAST);
 }
 
 /// A server never waits for its peers' users: two servers that wait for each other's gates would stand still.
@@ -383,6 +376,23 @@ fn nobody_is_a_server_at_an_applications_own_port() {
     server.read_exact(&mut vec![0; first.len()]).expect("the first one goes");
     assert!(is_dry(&server), "the other waits for the one slot that there is");
     assert_eq!(world.proxy.status(world.now).counts.between_servers, 0);
+}
+
+/// A server takes messages of any length. Who sent one that no client sends had passed every queue from then on.
+#[test]
+fn messages_longer_than_any_client_sends_end_their_connection() {
+    let far = |mode, size| Header { mode, tag: 1, size }.to_bytes();
+    let mut odd = far(Mode::Eager, 100);
+    odd[4] = 3;
+    for header in [far(Mode::Unexpected, 16_385), far(Mode::Eager, (16 << 20) + 1), odd] {
+        let mut world = World::with(4);
+        let (mut client, server) = world.connect();
+        client.write_all(&header).expect("sent");
+        client.write_all(&io(2, Direction::Read, 100)).expect("sent");
+        world.turn();
+        assert!(has_ended(&server) && world.open() == 0, "{header:?}");
+        assert_eq!(world.proxy.status(world.now).counts.malformed, 1);
+    }
 }
 
 /// Where requests are counted, a request is one, however few bytes it moved.

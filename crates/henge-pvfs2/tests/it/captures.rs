@@ -70,7 +70,9 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                                     moved: None,
                                 });
                             }
-                            ConnectionEvent::HoldAlone { .. } | ConnectionEvent::Opaque => {
+                            ConnectionEvent::HoldAlone { .. }
+                            | ConnectionEvent::Opaque
+                            | ConnectionEvent::Refuse => {
                                 panic!("{}: not understood", stream.client_port)
                             }
                             ConnectionEvent::Pass | ConnectionEvent::NeedMore(_) => {}

@@ -125,8 +125,10 @@ proptest! {
                 let (len, needs) = if towards_server {
                     let step = connection.from_client(&unread);
                     let needs = if let ConnectionEvent::NeedMore(n) = step.what { Some(n) } else { None };
-                    if let ConnectionEvent::Hold { tag, .. } = step.what {
-                        connection.release(tag);
+                    match step.what {
+                        ConnectionEvent::Hold { tag, .. } => connection.release(tag),
+                        ConnectionEvent::Refuse => return Ok(()),
+                        _ => {}
                     }
                     (step.len, needs)
                 } else {
@@ -311,4 +313,20 @@ fn metadata_requests_are_awaited_until_they_are_answered() {
     assert_eq!(connection.unanswered(), 1, "the answer to another one");
     connection.from_server(&encode_config(3, ""));
     assert_eq!(connection.unanswered(), 0);
+}
+
+/// A server with a whole file looks at neither number: what it moves is no secret.
+#[test]
+fn a_server_of_any_number_is_followed() {
+    let distribution = Distribution::Basic;
+    let body =
+        IoRequest { distribution, ..io(FileRequest::contiguous(), (1, 7, 1), 0, 1 << 30, Direction::Read) };
+    let message = encode_io(1, &request(body));
+    let ConnectionEvent::Hold { request: read, .. } = Connection::new().from_client(&message).what else {
+        panic!("it is held");
+    };
+    let RequestBody::Io(io) = read.body else { panic!("it is read") };
+    assert_eq!(io.estimate().bytes, 1 << 30);
+    let far = SimpleStripe { strip_size: u64::MAX >> 1, server_nr: u32::MAX, server_ct: 1 };
+    assert_eq!(far.local(1 << 40), 0);
 }

@@ -208,3 +208,39 @@ fn a_connection_is_read_on_for_a_while_only() {
     world.after(LONG);
     assert_eq!((world.open(), world.proxy.requests.refused.len()), (0, 0));
 }
+
+/// A request that says less than its server moves had moved the rest for nothing.
+#[test]
+fn data_that_no_request_explains_is_charged() {
+    let mut world = World::with(4);
+    let (mut client, mut server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 1000)).expect("sent");
+    world.turn();
+    assert!(comes(&server, &io(1, Direction::Read, 1000)));
+    server.write_all(&encode_io_response(1, Version::V7000, Ok(1000))).expect("sent");
+    server.write_all(&data(1, 1000)).expect("sent");
+    for _ in 0..4 {
+        server.write_all(&data(1, 256 << 10)).expect("sent");
+    }
+    let reader = std::thread::spawn(move || client.read_exact(&mut vec![0; 1 << 20]).map(|()| client));
+    while !reader.is_finished() {
+        world.turn();
+    }
+    world.turn();
+    let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
+    assert_eq!(meters.completed.service.get(), LEAST + (1 << 20));
+    assert_eq!(world.proxy.status(world.now).flows[0].bytes, 1000 + (1 << 20));
+}
+
+/// No client has two requests of one tag under way. Answers could not be told apart, and neither would have had a slot.
+#[test]
+fn a_second_request_of_one_tag_ends_its_connection() {
+    let mut world = World::with(4);
+    let (mut client, server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    client.write_all(&io(1, Direction::Read, 1 << 20)).expect("sent");
+    world.turn();
+    let mut bytes = Vec::new();
+    (&server).read_to_end(&mut bytes).expect("its end");
+    assert_eq!((world.open(), world.proxy.status(world.now).counts.unfollowed), (0, 1));
+}
