@@ -408,11 +408,21 @@ impl Sfq {
         self.ready.len() > 1
     }
 
-    /// The flow's first request leaves out of its turn, unless the flow is at its limit. It is charged as ever; virtual
+    /// The flow's first request leaves out of its turn, or when the flow's limit lets it. It is charged as ever; virtual
     /// time does not go on, since that would take from those whose turn it is.
-    pub(crate) fn dispatch_of(&mut self, id: FlowId, now: Instant) -> Option<Request> {
-        let start = self.ready.get(id.0)?.start();
-        Some(self.go(id, start, now))
+    ///
+    /// # Panics
+    /// When the flow has nothing waiting.
+    pub(crate) fn dispatch_of(&mut self, id: FlowId, now: Instant) -> Result<Request, Instant> {
+        if let Some(until) = self.limited.get(id.0) {
+            if until > now {
+                return Err(until);
+            }
+            self.limited.remove(id.0);
+            self.place(id, now);
+        }
+        let start = self.ready.get(id.0).expect("a flow that waits, and is not at its limit, may go").start();
+        Ok(self.go(id, start, now))
     }
 
     /// What is kept of a contract, or why it is refused.

@@ -23,7 +23,7 @@
 //!   the fair queue shares (and that counts there). A flow on N nodes has t = f·B/N here, and its weight is B: service elsewhere counts in
 //!   shares alone, and breaks no promise. (With f·B/N as the weight *and* service elsewhere charged, the split counted twice: 12 MB/s
 //!   promised gave 5.2.) What is shared keeps 2 % where promises could take all.
-//! - A promise is late by no more than half its bound, or 20 ms where that is more: the clock of the promises stands then. (With 1 s, a flow whose promise is
+//! - A promise is late by no more than half its bound, or 20 ms where that is more: the clock of the promises stands then. Whom its own limit keeps waiting is not late. (With 1 s, a flow whose promise is
 //!   late for good had deadlines before those of one that kept to its rate, which was in bound in 48 % of the windows.)
 //! - Flows without a rate share as if theirs were 2 % of the capacity (1 MB/s, or a request a second, where none is stated).
 //!
@@ -169,24 +169,33 @@ impl Promised {
     fn due(&mut self, now: Instant) -> Option<FlowId> {
         let clock = self.clock(now);
         let (flow, deadline) = self.turns.due(clock)?;
-        let share = &self.flows[flow];
-        let start = deadline - share.bound;
-        self.stood = self.stood + ((clock - start) - share.behind);
         match self.spread.due(now) {
             Some((kept, since)) if (since - self.stood) + self.flows[kept].bound < deadline => Some(kept),
             _ => Some(flow),
         }
     }
 
-    /// The request goes down, as promised or not.
-    fn gone(&mut self, request: &Request, counts: bool) {
+    /// The flow may go down no sooner than its limit lets it: until then it is not late.
+    fn held(&mut self, flow: FlowId, head: Option<&Request>, until: Instant, now: Instant) {
+        let until = self.clock(until);
+        if let Some(share) = self.flows.get_mut(flow) {
+            share.since = share.since.max(until);
+        }
+        self.place(flow, head, now);
+        self.spread.remove(flow);
+    }
+
+    /// The request goes down, as promised or not. Where one that was promised is late by more than it may be, the clock has stood.
+    fn gone(&mut self, request: &Request, counts: bool, now: Instant) {
         let slot = request.id.index();
         if self.counted.len() <= slot {
             self.counted.resize(slot + 1, false);
         }
         self.counted[slot] = counts;
+        let clock = self.clock(now);
         if let (true, Some(share)) = (counts, self.flows.get_mut(request.flow)) {
-            share.bucket.take(request.cost, share.since);
+            let start = share.bucket.take(request.cost, share.since);
+            self.stood = self.stood + ((clock - start) - share.behind);
         }
     }
 
@@ -283,21 +292,18 @@ impl TwoLevel {
             }
             let waits = self.upper.is_shared();
             match self.upper.dispatch_of(flow, now) {
-                Some(request) => {
+                Ok(request) => {
                     self.promised.floor.promise_served(request.cost, waits);
-                    self.promised.gone(&request, due.is_some());
+                    self.promised.gone(&request, due.is_some(), now);
                     return Dispatch::Ready(request);
                 }
-                None => {
-                    self.promised.turns.remove(flow); // at its limit
-                    self.promised.spread.remove(flow);
-                }
+                Err(until) => self.promised.held(flow, self.upper.head(flow), until, now),
             }
         }
         let answer = self.upper.dispatch(now, slots);
         if let Dispatch::Ready(request) = &answer {
             self.promised.floor.served(request.cost);
-            self.promised.gone(request, false);
+            self.promised.gone(request, false, now);
         }
         answer
     }

@@ -1,5 +1,5 @@
 use crate::trial::{Pattern, Trial, anywhere, text};
-use henge_core::{Contract, Duration, Instant, Latency, Params, Rate, Request, Value};
+use henge_core::{Contract, Cost, Duration, Instant, Latency, Params, Rate, Request, Value};
 
 const KIB64: u64 = 65_536;
 
@@ -163,4 +163,39 @@ fn what_cannot_be_kept_is_refused() {
     assert_eq!(t.try_flow(1, &Contract::weighted(2)).unwrap_err().term, "weight");
     let params = Params::new("two-level").with("bound", text("3L"));
     assert!(crate::build("two-level", params).is_err());
+}
+
+/// Fifty flows without a promise, which share as if each were promised a MB/s.
+fn crowd(t: &mut Trial) {
+    for flow in 10..60 {
+        t.flow(flow, &Contract::best_effort());
+        t.source(flow, Pattern::Closed(16, Duration::ZERO), anywhere(KIB64), at(12));
+    }
+}
+
+/// What a flow may not use because of its limit makes it not late: the clock of the promises goes on for others.
+#[test]
+fn a_burst_behind_a_limit_stops_nobodys_clock() {
+    let mut t = trial(&[]);
+    t.flow(0, &contract(20, 300));
+    let burst = Some(Cost::new(1_000_000_000));
+    t.flow(1, &Contract { limit: Some(Rate::bytes(1_000_000)), burst, ..contract(1, 300) });
+    t.source(0, Pattern::Closed(64, Duration::ZERO), anywhere(KIB64), at(12));
+    t.source(1, Pattern::Closed(1000, Duration::ZERO), anywhere(KIB64), at(12));
+    crowd(&mut t);
+    t.run(at(12));
+    let got = mb_per_second(&t, 0, 2, 12);
+    assert!(got >= 0.98 * 20.0, "{got} MB/s");
+}
+
+/// Whoever is at its limit goes down for its promise as soon as the limit lets it.
+#[test]
+fn a_rate_that_is_also_the_limit_is_kept() {
+    let mut t = trial(&[]);
+    t.flow(0, &Contract { limit: Some(Rate::bytes(20_000_000)), ..contract(20, 300) });
+    t.source(0, Pattern::Closed(64, Duration::ZERO), anywhere(KIB64), at(12));
+    crowd(&mut t);
+    t.run(at(12));
+    let got = mb_per_second(&t, 0, 2, 12);
+    assert!(got >= 0.98 * 20.0, "{got} MB/s");
 }
