@@ -10,6 +10,6 @@ mod replace;
 mod wake;
 
 pub use epoch::{LIFE, epoch};
-pub use priority::{give_way, short_turns};
+pub use priority::{give_some_way, give_way, short_turns};
 pub use replace::{Prepared, make_directory, prepare, replace};
 pub use wake::wake_at;

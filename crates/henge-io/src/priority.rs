@@ -16,6 +16,14 @@ pub fn give_way() {
     let _ = rustix::process::setpriority_process(None, LEAST);
 }
 
+/// A ninth of a thread of priority 0, while that wants the processor.
+const LESS: i32 = 10;
+
+/// The same for work that somebody waits for who is no client yet: less than who is served, more than who only asks.
+pub fn give_some_way() {
+    let _ = rustix::process::setpriority_process(None, LESS);
+}
+
 /// Of the loop's turns most are shorter. The kernel takes no less than this.
 const TURN: u64 = 100_000;
 

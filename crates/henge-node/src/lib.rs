@@ -16,6 +16,7 @@
 
 mod access;
 mod arrivals;
+mod beside;
 mod busy_poll;
 mod catalog;
 mod client;

@@ -5,18 +5,18 @@
 
 mod access;
 pub(crate) mod host;
-mod powers;
 mod reserve;
 mod service;
 
 pub(crate) use access::access;
-use powers::Powers;
 pub(crate) use reserve::Wish;
 
+use crate::beside::Beside;
 use crate::fnv::fnv;
 use crate::front::Doors;
 use crate::plane::Disk;
 use henge_core::{Duration, Instant, RequestId};
+use henge_nvme::auth::Derivation;
 use henge_nvme::{Namespace, PORT, QueueId, Reach, SubsystemId, Subsystems};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -31,6 +31,9 @@ pub(crate) const PREFIX: &str = "nqn.2026-11.local.henge:";
 const LOOK: Duration = Duration::from_secs(1);
 /// Queues that are looked at in a step.
 const STEP: usize = 64;
+
+/// Powers that hosts' proofs need, each for a command.
+type Powers = Beside<(RequestId, Derivation), (RequestId, Vec<u8>)>;
 
 /// Subsystems, and which disk each of them is.
 pub(crate) struct Fabric {
@@ -68,7 +71,7 @@ impl Fabric {
             next_look: None,
             enabled,
             wishes: VecDeque::new(),
-            powers: Powers::new(wake),
+            powers: Beside::new("henge-proofs", |(task, derivation)| (task, derivation.run()), wake),
         }
     }
 

@@ -41,6 +41,7 @@ mod patience;
 mod removal;
 mod roster;
 mod seats;
+mod shakes;
 pub(crate) mod slots;
 mod traffic;
 mod turn;
@@ -211,7 +212,7 @@ impl Server {
             catalog: Catalog::of_shard(here, &shards.crowd),
             registry,
             entrance,
-            clients: Clients::new(),
+            clients: Clients::new(own.waker()),
             turns: Turns::new(),
             waits: Waits::new(patience),
             waiters: Waiters::default(),

@@ -18,7 +18,7 @@
 //! much is missing ([`Stream::wake_at`]), and sleeps until that is there, or [`WORTH`] of it. Example: of a WRITE of 128 KiB nothing has come but its
 //! header; the loop is woken once more, for two system calls that say so, and not eight times.
 
-use henge_tls::{Dial, Tls};
+use henge_tls::{Dial, Shake, Shaken, Tls};
 use rustix::io::Result;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -49,6 +49,8 @@ pub(crate) struct Stream {
     wakes_at: Option<usize>,
     /// What decrypts and encrypts them, once TLS has begun.
     secure: Option<Box<Secure>>,
+    /// Steps of its handshake are taken by whoever asks for them.
+    lends: bool,
 }
 
 impl Stream {
@@ -57,7 +59,24 @@ impl Stream {
         use rustix::net::{AddressFamily, sockopt};
         let family = sockopt::socket_domain(&fd);
         let wakes_at = matches!(family, Ok(AddressFamily::INET | AddressFamily::INET6)).then_some(1);
-        Stream { fd, wakes_at, secure: None }
+        Stream { fd, wakes_at, secure: None, lends: false }
+    }
+
+    /// From here on steps of its handshakes are [lent](Stream::shake).
+    pub(crate) fn lend_shakes(&mut self) {
+        self.lends = true;
+    }
+
+    /// A step of its handshake that is due, to be taken elsewhere. Nothing is read until it is [back](Stream::shaken).
+    pub(crate) fn shake(&mut self) -> Option<Shake> {
+        self.secure.as_mut()?.shake()
+    }
+
+    /// It was taken.
+    pub(crate) fn shaken(&mut self, shaken: Shaken) {
+        if let Some(secure) = &mut self.secure {
+            secure.shaken(shaken);
+        }
     }
 
     /// The bytes are the socket's own.
@@ -68,7 +87,7 @@ impl Stream {
     /// From here on, the bytes of the socket are TLS. False where that cannot be.
     pub(crate) fn secure(&mut self, tls: &Arc<Tls>) -> bool {
         if self.secure.is_none() {
-            self.secure = Secure::begin(tls).map(Box::new);
+            self.secure = Secure::begin(tls, self.lends).map(Box::new);
             return self.secure.is_some();
         }
         false
@@ -77,7 +96,7 @@ impl Stream {
     /// The same as the end that dialled. False where that cannot be.
     pub(crate) fn dial(&mut self, tls: &Arc<Tls>, dial: &Dial) -> bool {
         let handshake = dial.handshake().ok();
-        self.secure = handshake.map(|h| Box::new(Secure::dial(tls, h, dial.shown.clone())));
+        self.secure = handshake.map(|h| Box::new(Secure::dial(tls, h, self.lends, dial.shown.clone())));
         self.secure.is_some()
     }
 

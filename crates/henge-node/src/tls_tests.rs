@@ -30,9 +30,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-type Ca = CertifiedIssuer<'static, KeyPair>;
+pub(crate) type Ca = CertifiedIssuer<'static, KeyPair>;
 
-fn ca(name: &str) -> Ca {
+pub(crate) fn ca(name: &str) -> Ca {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -41,9 +41,9 @@ fn ca(name: &str) -> Ca {
 }
 
 /// A certificate and its key, as texts.
-type Pair = (String, String);
+pub(crate) type Pair = (String, String);
 
-fn issue(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> Pair {
+pub(crate) fn issue(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> Pair {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     params.extended_key_usages =
@@ -53,7 +53,7 @@ fn issue(ca: &Ca, change: impl FnOnce(&mut CertificateParams)) -> Pair {
     (params.signed_by(&key, ca).unwrap().pem(), key.serialize_pem())
 }
 
-fn ann(params: &mut CertificateParams) {
+pub(crate) fn ann(params: &mut CertificateParams) {
     params.subject_alt_names = vec![
         SanType::URI("spiffe://henge/client/ann".try_into().unwrap()),
         SanType::DnsName("Ann.example.org".try_into().unwrap()),
@@ -80,13 +80,13 @@ fn revoked(ca: &Ca, serials: &[u64]) -> String {
 }
 
 /// A node's files.
-struct Files {
+pub(crate) struct Files {
     dir: tempfile::TempDir,
     config: TlsConfig,
 }
 
 impl Files {
-    fn new(ca: &Ca) -> Files {
+    pub(crate) fn new(ca: &Ca) -> Files {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let config = TlsConfig {
@@ -118,7 +118,7 @@ impl Files {
         self.write("node.key", &pair.1);
     }
 
-    fn open(&self) -> Arc<Tls> {
+    pub(crate) fn open(&self) -> Arc<Tls> {
         Arc::new(Tls::open(&self.config, Clients::Required).unwrap_or_else(|e| panic!("{}", e.message)))
     }
 
@@ -127,7 +127,7 @@ impl Files {
     }
 }
 
-fn client(ca: &Ca, shows: Option<&Pair>) -> ClientConnection {
+pub(crate) fn client(ca: &Ca, shows: Option<&Pair>) -> ClientConnection {
     client_that_knows(rustls::crypto::ring::default_provider(), ca, shows)
 }
 
@@ -150,7 +150,7 @@ fn client_that_knows(provider: CryptoProvider, ca: &Ca, shows: Option<&Pair>) ->
 }
 
 /// What the client has goes out, and what is there for it comes in.
-fn moves(client: &mut ClientConnection, socket: &mut UnixStream) -> Result<(), rustls::Error> {
+pub(crate) fn moves(client: &mut ClientConnection, socket: &mut UnixStream) -> Result<(), rustls::Error> {
     while client.wants_write() && client.write_tls(socket).is_ok() {}
     while client.read_tls(socket).is_ok_and(|n| n > 0) {
         client.process_new_packets()?;
@@ -409,7 +409,7 @@ fn the_nodes_file_says_who_speaks_tls_and_what_is_missing() {
 }
 
 /// NBD_OPT_GO for a disk.
-fn go(disk: &str) -> Vec<u8> {
+pub(crate) fn go(disk: &str) -> Vec<u8> {
     let mut option = b"IHAVEOPT\0\0\0\x07".to_vec();
     option.extend((disk.len() as u32 + 6).to_be_bytes());
     option.extend((disk.len() as u32).to_be_bytes());

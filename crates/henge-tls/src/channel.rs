@@ -5,13 +5,16 @@
 //!
 //! Where the socket's kernel seals in our place ([`Channel::hand_over`]), data does not come here. What comes from the other side does, as before.
 //!
+//! Steps of the handshake are taken at once, or [lent](Channel::lend) to whoever takes them elsewhere.
+//!
 //! Of what comes, at most [`CHUNK`] bytes wait. They are decrypted where they lie, and copied once; or they [land](Channel::land) where they belong. Of
 //! what goes, [`HELD`] bytes are taken at once, and copied once into the records that are encrypted there. While nothing comes it holds the
 //! beginning of a record at most. Who sends records of which nothing comes is let go after [`BARREN`] bytes.
 
-use crate::handshake::{Handshake, Step, record_len};
+use crate::handshake::{Handshake, record_len};
 use crate::landing::{BOUNCE, Landing, PAUSE};
 use crate::records::{FRAGMENT, HEADER, Opened, Order, Records};
+use crate::shake::{Shake, Shaken, Then};
 use henge_io::kernel_tls::Keys;
 use rustls::Error;
 use rustls::crypto::cipher::OutboundChunks;
@@ -34,9 +37,26 @@ const LONG: usize = 2 << 10;
 /// Encrypted bytes in a row of which no byte for us came: more than any handshake, its certificates included.
 const BARREN: usize = 256 << 10;
 
+/// The type of a record that says nothing.
+const CHANGE_CIPHER_SPEC: u8 = 20;
+
+/// What a connection needs for its next bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Another step.
+    Step,
+    /// More of the other side.
+    Bytes,
+    /// A step of its handshake that is [lent](Channel::lend).
+    Shake,
+}
+
 /// One end of a connection.
 pub struct Channel {
     state: State,
+    /// Steps of the handshake are taken elsewhere, and one is due.
+    lends: bool,
+    is_due: bool,
     incoming: Incoming,
     /// Records that the socket has not taken.
     outgoing: VecDeque<Vec<u8>>,
@@ -51,11 +71,20 @@ pub struct Channel {
 }
 
 enum State {
-    /// With what is to be written once it is over.
-    Shaking(Box<Handshake>, Vec<u8>),
+    /// With what is to be written once it is over. The handshake is not here while it is lent.
+    Shaking(Option<Box<Handshake>>, Vec<u8>),
     Open(Box<Records>),
     /// The handshake came to nothing.
     Over,
+}
+
+impl State {
+    fn records(&self) -> Option<&Records> {
+        match self {
+            State::Open(records) => Some(records),
+            State::Shaking(..) | State::Over => None,
+        }
+    }
 }
 
 /// What came from the other side.
@@ -71,10 +100,13 @@ struct Incoming {
 }
 
 impl Channel {
-    /// A connection that begins with this handshake. Who dials has its first message to send.
-    pub fn new(handshake: Handshake) -> Channel {
+    /// A connection that begins with this handshake. Who dials has its first message to send. `lends`: further steps are taken by whoever
+    /// [borrows](Channel::lend) them.
+    pub fn new(handshake: Handshake, lends: bool) -> Channel {
         let mut channel = Channel {
-            state: State::Shaking(Box::new(handshake), Vec::new()),
+            state: State::Shaking(Some(Box::new(handshake)), Vec::new()),
+            lends: false,
+            is_due: true,
             incoming: Incoming::default(),
             outgoing: VecDeque::new(),
             sent: 0,
@@ -83,25 +115,22 @@ impl Channel {
             is_ended: false,
             failed: None,
         };
-        channel.go_on();
-        channel
-    }
-
-    fn records(&self) -> Option<&Records> {
-        match &self.state {
-            State::Open(records) => Some(records),
-            State::Shaking(..) | State::Over => None,
+        // It needs no input.
+        if let Some(first) = channel.lend() {
+            channel.shaken(first.run());
         }
+        channel.lends = lends;
+        channel
     }
 
     /// Once the handshake is over, the certificates that the other side has shown, its own first.
     pub fn theirs(&self) -> Option<&[CertificateDer<'static>]> {
-        self.records().map(Records::theirs)
+        self.state.records().map(Records::theirs)
     }
 
     /// Once the handshake is over, bytes that both ends know, and nobody else (RFC 8446, section 7.5), for a use that `label` names.
     pub fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
-        self.records()?.exported(label)
+        self.state.records()?.exported(label)
     }
 
     /// Whether the other side has said that nothing more comes, or its stream is at its end.
@@ -130,19 +159,21 @@ impl Channel {
         n
     }
 
-    /// A step towards more bytes, once all that is plain was taken. False when it needs more of the other side.
-    pub fn step(&mut self) -> Result<bool, Error> {
+    /// A step towards more bytes, once all that is plain was taken.
+    pub fn step(&mut self) -> Result<Next, Error> {
         if let Some(why) = &self.failed {
             return Err(why.clone());
         }
         debug_assert!(self.incoming.plain.is_empty(), "what is plain is taken first");
-        let moved = match self.state {
-            State::Shaking(..) => self.incoming.show() && self.go_on(),
-            State::Open(_) => !self.is_ended && self.open(),
-            State::Over => false,
+        let next = match self.state {
+            State::Shaking(None, _) => Next::Shake,
+            State::Shaking(..) if self.is_due => Next::Shake,
+            State::Shaking(..) => self.go_on(),
+            State::Open(_) => self.open(),
+            State::Over => Next::Bytes,
         };
         self.look_at_barren();
-        self.failed.clone().map_or(Ok(moved), Err)
+        self.failed.clone().map_or(Ok(next), Err)
     }
 
     fn look_at_barren(&mut self) {
@@ -151,43 +182,71 @@ impl Channel {
         }
     }
 
-    /// The handshake goes on, with what has come for it.
-    fn go_on(&mut self) -> bool {
-        if let Err(why) = self.shake() {
-            self.failed = Some(why);
+    /// The handshake goes on, with what has come for it: here, or elsewhere.
+    fn go_on(&mut self) -> Next {
+        if !self.incoming.show() {
+            return Next::Bytes;
         }
-        true
+        self.is_due = true;
+        // A record that only older versions have a use for (RFC 8446, section 5) is passed over, which takes no time.
+        let is_empty = self.incoming.bytes.get(self.incoming.at) == Some(&CHANGE_CIPHER_SPEC);
+        if self.lends && !is_empty {
+            return Next::Shake;
+        }
+        if let Some(shake) = self.lend() {
+            self.shaken(shake.run());
+        }
+        Next::Step
     }
 
-    fn shake(&mut self) -> Result<(), Error> {
-        let State::Shaking(handshake, early) = &mut self.state else { return Ok(()) };
+    /// The step of the handshake that is due, to be [brought back](Channel::shaken). Nothing is to be read meanwhile.
+    pub fn lend(&mut self) -> Option<Shake> {
+        if !std::mem::take(&mut self.is_due) {
+            return None;
+        }
+        let State::Shaking(handshake, _) = &mut self.state else { return None };
         let window = self.incoming.at..self.incoming.shown;
-        let Step { taken, over } = handshake.step(&mut self.incoming.bytes[window], &mut self.outgoing)?;
+        Some(Shake::new(*handshake.take()?, self.incoming.bytes[window].to_vec()))
+    }
+
+    /// A step of the handshake was taken.
+    pub fn shaken(&mut self, shaken: Shaken) {
+        let State::Shaking(handshake, early) = &mut self.state else { return };
+        let Shaken { window, out, came } = shaken;
+        let at = self.incoming.at;
+        self.incoming.bytes[at..at + window.len()].copy_from_slice(&window);
+        self.outgoing.extend(out);
+        let taken = match came {
+            Ok((taken, Then::More(goes_on))) => {
+                *handshake = Some(Box::new(goes_on));
+                taken
+            }
+            Ok((taken, Then::Over(mut records))) => {
+                let early = std::mem::take(early);
+                let sealed = records.seal(&OutboundChunks::Single(&early), &mut self.outgoing);
+                self.state = State::Open(records);
+                self.failed = self.failed.take().or(sealed.err());
+                taken
+            }
+            Err(why) => {
+                self.state = State::Over;
+                return self.failed = Some(why);
+            }
+        };
         self.incoming.at += taken;
         self.barren += taken;
-        if !over {
-            return Ok(());
-        }
-        let early = std::mem::take(early);
-        let State::Shaking(handshake, _) = std::mem::replace(&mut self.state, State::Over) else {
-            return Ok(());
-        };
-        let mut records = handshake.end()?;
-        records.seal(&OutboundChunks::Single(&early), &mut self.outgoing)?;
-        self.state = State::Open(Box::new(records));
-        Ok(())
     }
 
     /// Decrypts the next record, if it is whole.
-    fn open(&mut self) -> bool {
-        let State::Open(records) = &mut self.state else { return false };
-        let Some(at) = self.incoming.record() else { return false };
+    fn open(&mut self) -> Next {
+        let State::Open(records) = &mut self.state else { return Next::Bytes };
+        let Some(at) = self.incoming.record().filter(|_| !self.is_ended) else { return Next::Bytes };
         self.incoming.at = at.end;
         let opened = records.open(&mut self.incoming.bytes[at.clone()]);
         if let Some(plain) = self.opened(opened, at.len()) {
             self.incoming.plain = at.start + plain.start..at.start + plain.end;
         }
-        true
+        Next::Step
     }
 
     /// What became of a record of this length: where in it data is, if that is what it has.
@@ -324,7 +383,7 @@ impl Channel {
     /// Whether there is something to be sent.
     pub fn has_output(&self) -> bool {
         !self.outgoing.is_empty()
-            || self.records().is_some_and(|records| records.owes() || records.has_orders())
+            || self.state.records().is_some_and(|records| records.owes() || records.has_orders())
     }
 
     /// Keys by which the socket's kernel can seal what follows; once, when the handshake is over and the socket has all that we sealed.

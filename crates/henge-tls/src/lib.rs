@@ -7,6 +7,7 @@
 //! | `server` | the end that is dialled: its certificate, whom it lets in, files that change |
 //! | `client` | the end that dials: whom it takes for which role of a cluster |
 //! | `channel` | one end of a connection, without a socket: `handshake` by rustls, then `records`, opened where they lie |
+//! | `shake` | a step of a handshake, for another thread |
 //! | `landing` | records of a payload, received and opened where their data belongs |
 //! | `names` | the names of a certificate, and whether our own counts |
 //! | `refusals` | why a connection came to nothing, and what to do |
@@ -33,11 +34,12 @@ mod names;
 mod records;
 mod refusals;
 mod server;
+mod shake;
 
 pub use authority::{
     IssueError, Issued, Pem, Request, Root, check_request, fingerprint, fingerprint_of, serial_of,
 };
-pub use channel::Channel;
+pub use channel::{Channel, Next};
 pub use client::{Dial, DialError, root_of};
 pub use config::TlsConfig;
 pub use duplex::{Duplex, Half};
@@ -50,3 +52,4 @@ pub use names::{Validity, names, validity};
 pub use records::Order;
 pub use refusals::{OncePerSecond, failure, of_tls, refusal};
 pub use server::{Clients, Tls};
+pub use shake::{Shake, Shaken};

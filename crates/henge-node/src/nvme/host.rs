@@ -177,8 +177,8 @@ impl Host {
                 Step::Release(task) => self.put(task, plane),
                 Step::Derive(task) => {
                     let derivation = self.session.derivation(task);
-                    let begun = |derivation| fabric.powers.begin(self.from, (id, task), derivation);
-                    if !derivation.is_some_and(begun) {
+                    let begun = |derivation| fabric.powers.begin(self.from, id, (task, derivation));
+                    if !derivation.cloned().is_some_and(begun) {
                         self.session.close(&mut fabric.subsystems);
                     }
                 }

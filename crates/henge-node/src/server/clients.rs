@@ -69,6 +69,7 @@ impl Server {
             self.clients.look.get_or_insert(self.now + LOOK);
         }
         self.clients.due.extend(client.due().map(|at| (at, id)));
+        client.link.stream.lend_shakes();
         let id = self.clients.all.insert(client);
         self.mark(id);
         let connections = &self.clients.all;
@@ -165,6 +166,7 @@ impl Server {
         let Some(mut client) = self.clients.all.remove(id) else { return };
         let number = client.disk();
         self.waits.forget(id, &mut client);
+        self.clients.shakes.forget(id);
         if !client.is_node {
             self.entrance.slots.leave(client.link.from);
         }

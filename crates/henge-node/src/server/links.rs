@@ -35,6 +35,7 @@ fn link(server: &mut Server, fd: OwnedFd, dialled: Option<usize>) -> Option<Requ
     let identity =
         Identity { cluster: config.cluster.clone(), name: config.name.clone(), epoch: links.epoch, secret };
     let mut link = Link::new(fd);
+    link.stream.lend_shakes();
     let mut own = None;
     if certified {
         let tls = server.entrance.tls.as_ref()?;

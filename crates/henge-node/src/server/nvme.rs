@@ -17,7 +17,7 @@ pub(super) fn look_at_hosts(server: &mut Server) {
 /// Delivers what queues have for each other, and what their proofs waited for. Whether there was something to deliver.
 pub(super) fn poke_hosts(server: &mut Server) -> bool {
     let mut any = false;
-    while let Some((id, task, power)) = server.registry.nvme.powers.next() {
+    while let Some((id, (task, power))) = server.registry.nvme.powers.next() {
         any = true;
         with_host(server, id, |host, server| {
             host.session.derived(&mut server.registry.nvme.subsystems, task, power);

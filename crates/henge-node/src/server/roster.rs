@@ -1,8 +1,12 @@
 //! The connections of a loop.
 
+use crate::beside::Beside;
 use crate::client::Client;
 use henge_core::{Instant, Pending, RequestId};
+use henge_tls::{Shake, Shaken};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Of all connections' names, the least and the greatest.
 const FIRST: RequestId = RequestId { slot: 0, generation: 0 };
@@ -35,10 +39,13 @@ pub(crate) struct Clients {
     pub(super) look: Option<Instant>,
     /// How far the look at all certificates is.
     pub(super) looked: Looked,
+    /// Steps of their handshakes by TLS.
+    pub(super) shakes: Beside<Shake, Shaken>,
 }
 
 impl Clients {
-    pub(super) fn new() -> Clients {
+    /// `wake` wakes the loop.
+    pub(super) fn new(wake: Arc<OwnedFd>) -> Clients {
         Clients {
             all: Pending::new(),
             users: BTreeSet::new(),
@@ -46,6 +53,7 @@ impl Clients {
             due: BTreeSet::new(),
             look: None,
             looked: Looked::default(),
+            shakes: Beside::new("henge-shakes", Shake::run, wake),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{NOBODY, Server, Source, around};
 use crate::link::End;
-use crate::server::{moving, patience};
+use crate::server::{moving, patience, shakes};
 use crate::session::Stop;
 use crate::targets::TargetRegistry;
 use crate::turns::{Done, Of, Way};
@@ -54,6 +54,7 @@ impl Server {
         }
         let (before, refused) = (connection.disk(), self.plane.memory.refused);
         let stop = connection.read(around!(self, id), &mut self.chunk);
+        let shake = connection.link.stream.shake();
         let flushed = connection.link.stream.is_flushed();
         let speaks = connection.has_output() || connection.is_over() || !flushed;
         if stop == Stop::Away {
@@ -61,6 +62,11 @@ impl Server {
         }
         if let (None, Some(disk)) = (before, connection.disk())
             && !self.enter(id, disk)
+        {
+            return;
+        }
+        if let Some(shake) = shake
+            && !shakes::begin(self, id, shake)
         {
             return;
         }

@@ -3,7 +3,7 @@
 use super::left::Left;
 use super::{
     Server, Source, administer, around, doors, leaving, links, listeners, moving, nvme, orders, patience,
-    removal, seats,
+    removal, seats, shakes,
 };
 use crate::give_way;
 use crate::link::End;
@@ -213,6 +213,7 @@ impl Server {
     /// Takes in what came, lets storage work, replies.
     pub(super) fn turn(&mut self) {
         self.registry.begin_turn();
+        shakes::bring_back(self);
         self.tick_sessions();
         patience::lose_patience(self);
         doors::look_at_certificates(self);

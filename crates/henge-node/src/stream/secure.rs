@@ -8,7 +8,7 @@
 
 use super::Got;
 use henge_io::kernel_tls;
-use henge_tls::{Channel, Handshake, Order, Tls, names};
+use henge_tls::{Channel, Handshake, Next, Order, Shake, Shaken, Tls, names};
 use rustix::io::{Errno, Result};
 use rustls::Error;
 use rustls::pki_types::CertificateDer;
@@ -40,17 +40,22 @@ enum Sealer {
 
 impl Secure {
     /// The server's end; `None` when the system gives no randomness.
-    pub(super) fn begin(tls: &Arc<Tls>) -> Option<Secure> {
-        Some(Secure::new(tls, tls.handshake().ok()?))
+    pub(super) fn begin(tls: &Arc<Tls>, lends: bool) -> Option<Secure> {
+        Some(Secure::new(tls, tls.handshake().ok()?, lends))
     }
 
     /// The end that dialled.
-    pub(super) fn dial(tls: &Arc<Tls>, handshake: Handshake, shown: CertificateDer<'static>) -> Secure {
-        Secure { shown: Some(shown), ..Secure::new(tls, handshake) }
+    pub(super) fn dial(
+        tls: &Arc<Tls>,
+        handshake: Handshake,
+        lends: bool,
+        shown: CertificateDer<'static>,
+    ) -> Secure {
+        Secure { shown: Some(shown), ..Secure::new(tls, handshake, lends) }
     }
 
-    fn new(tls: &Arc<Tls>, handshake: Handshake) -> Secure {
-        let (channel, turn) = (Channel::new(handshake), tls.turn());
+    fn new(tls: &Arc<Tls>, handshake: Handshake, lends: bool) -> Secure {
+        let (channel, turn) = (Channel::new(handshake, lends), tls.turn());
         let sealer = if tls.is_by_kernel() { Sealer::Undecided } else { Sealer::Us };
         Secure { channel, tls: Arc::clone(tls), turn, failed: false, sealer, shown: None }
     }
@@ -68,6 +73,16 @@ impl Secure {
     /// Once the handshake is over, bytes that both ends know, and nobody else.
     pub(super) fn exported(&self, label: &[u8]) -> Option<[u8; 32]> {
         self.channel.exported(label)
+    }
+
+    /// A step of the handshake that is to be taken elsewhere.
+    pub(super) fn shake(&mut self) -> Option<Shake> {
+        self.channel.lend()
+    }
+
+    /// It was.
+    pub(super) fn shaken(&mut self, shaken: Shaken) {
+        self.channel.shaken(shaken);
     }
 
     /// Bytes of the socket that were read before they could be opened.
@@ -126,12 +141,14 @@ impl Secure {
     fn decrypt(&mut self, socket: &mut Socket<'_>, payload: &mut [u8]) -> Result<usize> {
         self.look_again()?;
         match self.channel.step() {
-            Ok(true) => Ok(0),
-            Ok(false) if socket.is_dry => {
+            Ok(Next::Step) => Ok(0),
+            // More is read once that is over.
+            Ok(Next::Shake) => Err(Errno::AGAIN),
+            Ok(Next::Bytes) if socket.is_dry => {
                 self.channel.rest();
                 Err(Errno::AGAIN)
             }
-            Ok(false) => match self.land(socket, payload)? {
+            Ok(Next::Bytes) => match self.land(socket, payload)? {
                 Some(landed) => Ok(landed),
                 None => self.receive(socket).map(|()| 0),
             },

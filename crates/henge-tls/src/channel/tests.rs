@@ -47,7 +47,12 @@ struct Ours {
 
 impl Ours {
     fn new(handshake: Result<Handshake, Error>) -> Ours {
-        Ours { channel: Channel::new(handshake.unwrap()), heard: Vec::new(), place: 0 }
+        Ours { channel: Channel::new(handshake.unwrap(), false), heard: Vec::new(), place: 0 }
+    }
+
+    /// The same, whose handshake is taken further elsewhere.
+    fn lending(handshake: Result<Handshake, Error>) -> Ours {
+        Ours { channel: Channel::new(handshake.unwrap(), true), ..Ours::new(NODES.0.handshake()) }
     }
 
     fn records(&mut self) -> &mut Records {
@@ -69,7 +74,11 @@ impl End for Ours {
             while let n @ 1.. = self.channel.take(&mut buffer) {
                 self.heard.extend_from_slice(&buffer[..n]);
             }
-            if self.channel.step()? {
+            if self.channel.step()? == Next::Step {
+                continue;
+            }
+            if let Some(shake) = self.channel.lend() {
+                self.channel.shaken(shake.run());
                 continue;
             }
             if self.channel.is_ended() {
@@ -201,7 +210,7 @@ fn ends(ours: (bool, bool), place: usize) -> [Box<dyn End>; 2] {
         false => Box::new(Theirs::new(dial.connection().unwrap())),
     };
     let server: Box<dyn End> = match ours.1 {
-        true => Box::new(Ours { place, ..Ours::new(tls.handshake()) }),
+        true => Box::new(Ours { place, ..Ours::lending(tls.handshake()) }),
         false => Box::new(Theirs::new(ServerConnection::new(tls.server()).unwrap())),
     };
     [client, server]
@@ -210,7 +219,7 @@ fn ends(ours: (bool, bool), place: usize) -> [Box<dyn End>; 2] {
 /// Two of ours whose handshake is over.
 fn open() -> [Ours; 2] {
     let (tls, dial) = &*NODES;
-    let mut ends = [Ours::new(dial.handshake()), Ours::new(tls.handshake())];
+    let mut ends = [Ours::new(dial.handshake()), Ours::lending(tls.handshake())];
     for _ in 0..3 {
         let there = ends[0].goes();
         ends[1].comes(&there).unwrap();
@@ -219,6 +228,28 @@ fn open() -> [Ours; 2] {
     }
     assert!(ends.iter().all(|end| end.knows().is_some()));
     ends
+}
+
+/// Who serves others meanwhile has nothing to compute in a handshake, and reads nothing on until its step is back.
+#[test]
+fn a_step_of_a_handshake_is_lent() {
+    let (tls, dial) = &*NODES;
+    let mut client = Ours::new(dial.handshake());
+    let mut channel = Channel::new(tls.handshake().unwrap(), true);
+    let hello = client.goes();
+    channel.space().unwrap().extend_from_slice(&hello);
+    assert_eq!((channel.step(), channel.has_output()), (Ok(Next::Shake), false));
+    let shake = channel.lend().unwrap();
+    assert_eq!((channel.step(), channel.has_output()), (Ok(Next::Shake), false));
+    assert!(channel.lend().is_none());
+    channel.shaken(shake.run());
+    assert_eq!((channel.step(), channel.has_output()), (Ok(Next::Bytes), true));
+    // Another one's hello again is not this one's certificate.
+    channel.space().unwrap().extend_from_slice(&hello);
+    assert_eq!(channel.step(), Ok(Next::Shake));
+    let shake = channel.lend().unwrap();
+    channel.shaken(shake.run());
+    assert!(channel.step().is_err() && channel.lend().is_none());
 }
 
 /// What becomes of bytes on their way.
@@ -313,7 +344,7 @@ proptest! {
         piece in 1usize..2000,
     ) {
         let (tls, dial) = &*NODES;
-        let mut ends = [Ours::new(dial.handshake()), Ours::new(tls.handshake())];
+        let mut ends = [Ours::new(dial.handshake()), Ours::lending(tls.handshake())];
         for turn in 0..turns {
             let bytes = ends[turn % 2].goes();
             ends[1 - turn % 2].comes(&bytes).unwrap();

@@ -1,6 +1,14 @@
 //! Who has no disk yet: how many come, and what they may ask.
 
 use super::*;
+use crate::beside::Beside;
+use crate::client::Client as Comer;
+use crate::connection::Connection;
+use crate::link::Link;
+use crate::pump::Pump;
+use crate::tls_tests::{Files, ann, ca, client, go, issue, moves};
+use henge_tls::{Shake, Shaken};
+use std::sync::{Mutex, PoisonError};
 
 /// Four clients ask without end, and begin nothing: their questions take the round's time as commands do.
 #[test]
@@ -79,4 +87,53 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     bench.server.now += Duration::from_secs(1);
     (0..2).for_each(|_| _ = bench.round());
     assert_eq!(here(&bench), 1, "it is let in once there is room");
+}
+
+/// While it is held, no step of a handshake is taken.
+static SHAKES: Mutex<()> = Mutex::new(());
+
+fn when_it_may(shake: Shake) -> Shaken {
+    let _now = SHAKES.lock().unwrap_or_else(PoisonError::into_inner);
+    shake.run()
+}
+
+/// Whoever is served does not wait for a stranger's key exchange and signature.
+#[test]
+fn handshakes_are_computed_beside_the_loop() {
+    let root = ca("ours");
+    let files = Files::new(&root);
+    let mut bench = Bench::new(&disk("web", "a", "weight = 1"));
+    let mut victim = bench.client("web", 4096, 0);
+    bench.server.clients.shakes = Beside::new("henge-test", when_it_may, bench.server.ways.own.waker());
+    let held = SHAKES.lock().unwrap_or_else(PoisonError::into_inner);
+
+    let (ours, mut socket) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let session = Connection::new(None, Limits::default(), Instant::ZERO);
+    let session = session.with_tls(henge_nbd::Tls::Require, Some(files.open()));
+    assert!(bench.server.entrance.slots.admit(None));
+    bench.server.take_in(Comer::new(Link::new(ours.into()), Box::new(Pump::new(session))));
+    socket.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0").unwrap();
+    (0..4).for_each(|_| _ = bench.round());
+    assert_eq!(socket.read(&mut [0; 256]).unwrap(), 18 + 20, "greeted, and told to begin");
+
+    let mut stranger = client(&root, Some(&issue(&root, ann)));
+    stranger.writer().write_all(&go("web")).unwrap();
+    moves(&mut stranger, &mut socket).unwrap();
+    victim.ask();
+    (0..4).for_each(|_| _ = bench.round());
+    assert_eq!(victim.heard(), Some(16 + 4096));
+    assert!(stranger.wants_read() && socket.read(&mut [0; 1]).is_err(), "nothing is signed yet");
+    drop(held);
+    let mut answer = [0; 256];
+    while stranger.is_handshaking() || stranger.reader().read(&mut answer).is_err() {
+        if !bench.server.clients.shakes.is_idle() {
+            // The thread wakes the loop.
+            bench.server.events(&mut Vec::with_capacity(EVENTS), None).unwrap();
+        }
+        bench.round();
+        moves(&mut stranger, &mut socket).unwrap();
+    }
+    assert!(answer.starts_with(&0x3_e889_0455_65a9u64.to_be_bytes()), "it is answered");
 }
