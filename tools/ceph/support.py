@@ -193,6 +193,8 @@ def free_image(image):
         subprocess.run(["rbd", "snap", "unprotect", f"henge/{image}@1"], capture_output=True)
         run("rbd", "snap", "purge", "--no-progress", f"henge/{image}")
     done = subprocess.run(["timeout", "-k", "1", "60", "rbd", "rm", "--no-progress", f"henge/{image}"], capture_output=True, text=True)
+    # Gateways had it, and are to make it anew.
+    subprocess.run(["rados", "-p", "henge", "rm", f"henge.made.{image}"], capture_output=True)
     return done.returncode in (0, 2)
 
 

@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`connection`] | how a cluster and its pool are reached |
 //! | [`image`] | an open image: requests, its lock, its metadata, its extents |
+//! | [`marks`] | which images gateways have |
 //! | [`words`] | what gateways say to each other by a pool |
 
 #![allow(unsafe_code)] // calls of C functions
 
 mod connection;
 mod image;
+mod marks;
 mod words;
 
 use super::cluster::{Cluster, Image};
@@ -179,6 +181,15 @@ impl Cluster for Ceph {
             }
             _ => well(&self.named(image), removed),
         }
+    }
+    fn mark(&self, image: &str) -> io::Result<()> {
+        marks::mark(&self.pool, image)
+    }
+    fn is_marked(&self, image: &str) -> io::Result<bool> {
+        marks::is_marked(&self.pool, image)
+    }
+    fn unmark(&self, image: &str) -> io::Result<()> {
+        marks::unmark(&self.pool, image)
     }
     fn register(&self) -> Option<Arc<dyn Register>> {
         Some(Arc::new(Words(Arc::clone(&self.pool))))

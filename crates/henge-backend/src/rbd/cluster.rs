@@ -4,6 +4,10 @@
 //! An image that Henge makes says in its metadata which part it is (`henge.part`). It is made under another name, gets that mark, and only
 //! then its name: so an image without a mark is somebody else's, whatever crashes. Nothing but `image = …` takes such an image.
 //!
+//! A gateway cannot know by itself whether another one has made a disk's image. So an object beside the images says of each that gateways have it
+//! (`henge.made.NAME`). It is there before the image is written, and goes before the image does. Where it is and the image is not, the image was
+//! lost: made anew it would be empty, and nobody would know.
+//!
 //! # Who may write
 //! Whoever has an image's lock. It is taken before the first byte is written, and never given up for the asking. So whoever takes it
 //! must break it, which has the former holder blocklisted: all its requests fail from then on, also those under way.
@@ -38,6 +42,11 @@ pub(crate) trait Cluster: Send + Sync {
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Also of one that is not there.
     fn remove(&self, image: &str) -> io::Result<()>;
+    /// Notes beside the images that gateways have one of that name: who finds none knows that it was lost.
+    fn mark(&self, image: &str) -> io::Result<()>;
+    fn is_marked(&self, image: &str) -> io::Result<bool>;
+    /// Also of one that was not noted.
+    fn unmark(&self, image: &str) -> io::Result<()>;
     /// Where nodes that use it tell each other that they live.
     fn register(&self) -> Option<Arc<dyn Register>>;
     /// For people.
@@ -124,6 +133,17 @@ fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, why)
 }
 
+/// The object that says that gateways have an image.
+pub(super) fn mark_of(image: &str) -> String {
+    format!("henge.made.{image}")
+}
+
+/// Whether gateways had an image that is not there. Who makes a disk anew says so, and is not asked.
+fn is_lost(cluster: &dyn Cluster, plan: &Plan, name: &str) -> io::Result<bool> {
+    let goes_on = plan.claim.as_ref().is_some_and(|claim| claim.known);
+    Ok(goes_on && plan.origin.image.is_none() && cluster.is_marked(name)?)
+}
+
 /// Opens, or makes, what the plan says. `None` where that is only looked at and not there yet.
 pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>> {
     let name = plan.image();
@@ -138,6 +158,14 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
             let why = format!(
                 "{of} has no image \"{name}\" any more, which this disk had: one that was renamed is served by `image = …`; only to begin anew, \
                  empty, `henge vd remove` the disk, and make it again"
+            );
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        None if is_lost(cluster, plan, &name)? => {
+            let mark = mark_of(&name);
+            let why = format!(
+                "{of} has no image \"{name}\" any more, which the disk's gateways had: one that was renamed is served by `image = …`; only to \
+                 begin anew, empty, `rados rm {mark}` in that pool"
             );
             return Err(io::Error::new(io::ErrorKind::NotFound, why));
         }
@@ -163,6 +191,9 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
     }
     if !plan.look {
         lock(&*image, plan, &name, of)?;
+        if ours && plan.claim.is_some() {
+            cluster.mark(&name)?;
+        }
         if size < plan.len {
             image.resize(plan.len)?;
         }

@@ -5,7 +5,7 @@
 use super::cluster::{Cluster, Image, Lock};
 use super::in_flight::{Ask, Completions, InFlight};
 use crate::origin::Snapshot;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -37,6 +37,7 @@ pub(crate) struct State {
 #[derive(Default)]
 pub(crate) struct Fake {
     images: Mutex<BTreeMap<String, Arc<Mutex<State>>>>,
+    pub marks: Mutex<BTreeSet<String>>,
     pub log: Mutex<Vec<String>>,
 }
 
@@ -110,6 +111,17 @@ impl Cluster for Fake {
         if held(&self.images).remove(image).is_some() {
             self.note(format!("remove {image}"));
         }
+        Ok(())
+    }
+    fn mark(&self, image: &str) -> io::Result<()> {
+        held(&self.marks).insert(image.into());
+        Ok(())
+    }
+    fn is_marked(&self, image: &str) -> io::Result<bool> {
+        Ok(held(&self.marks).contains(image))
+    }
+    fn unmark(&self, image: &str) -> io::Result<()> {
+        held(&self.marks).remove(image);
         Ok(())
     }
     fn register(&self) -> Option<Arc<dyn crate::Register>> {

@@ -83,6 +83,7 @@ functions! {
     rados: fn rados_set_pool_full_try(Handle) -> ();
     rados: fn rados_setxattr(Handle, *const c_char, *const c_char, *const c_char, usize) -> c_int;
     rados: fn rados_getxattr(Handle, *const c_char, *const c_char, *mut c_char, usize) -> c_int;
+    rados: fn rados_remove(Handle, *const c_char) -> c_int;
     rbd: fn rbd_open(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_open_read_only(Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     rbd: fn rbd_close(Handle) -> c_int;

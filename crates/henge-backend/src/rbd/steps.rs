@@ -101,7 +101,11 @@ impl Rbd {
         Some(move || {
             within(what, move || {
                 image.into_iter().for_each(close);
-                if doomed { cluster.remove(&named) } else { Ok(()) }
+                if doomed {
+                    cluster.unmark(&named)?;
+                    cluster.remove(&named)?;
+                }
+                Ok(())
             })
         })
     }

@@ -284,6 +284,38 @@ fn an_image_that_is_lost_is_not_made_anew() {
     rig.store.open_part("web.part0", LEN).unwrap();
 }
 
+/// A disk of several gateways: which of them has made its image, none knows by itself.
+#[test]
+fn an_image_that_gateways_have_lost_is_not_made_anew() {
+    let fake = Fake::new();
+    let claim = |me: &str| Claim { me: me.into(), epoch: 1, makes: true, known: true, ..Claim::default() };
+    let take = |rig: &mut Rig, claim: Claim| {
+        rig.store.claim_part("web.part0", &claim).unwrap();
+        let begun = rig.store.begin_part("web.part0", LEN);
+        rig.step("web.part0", begun).map(drop).map_err(|why| why.to_string())
+    };
+    let mut rig = Rig::new(Arc::clone(&fake));
+    take(&mut rig, claim("n1")).expect("the first one makes it");
+    drop(rig);
+    // The next start of the first gateway, which knows the disk from its file.
+    fake.remove("web").unwrap();
+    let mut rig = Rig::new(Arc::clone(&fake));
+    let why = take(&mut rig, claim("n1")).unwrap_err();
+    assert!(why.contains("no image \"web\" any more") && why.contains("rados rm henge.made.web"), "{why}");
+    assert!(fake.names().is_empty(), "nothing is made");
+    // Whoever makes a disk of that name anew says so.
+    take(&mut rig, Claim { known: false, ..claim("n1") }).unwrap();
+    let removed = rig.store.begin_removal("web.part0");
+    rig.step("web.part0", removed).unwrap();
+    assert!(fake.names().is_empty() && fake.marks.lock().unwrap().is_empty());
+    take(&mut rig, claim("n1")).expect("what was removed was not lost");
+    // An image of before it was noted: whoever has it next notes it.
+    drop(rig);
+    fake.marks.lock().unwrap().clear();
+    take(&mut Rig::new(Arc::clone(&fake)), claim("n1")).unwrap();
+    assert!(fake.marks.lock().unwrap().contains("web"));
+}
+
 #[test]
 fn a_disk_that_comes_later_does_not_inherit_by_its_name() {
     let mut rig = Rig::new(Fake::new());
