@@ -137,25 +137,10 @@ fn scene(scheduler: &str, name: &str) -> Scene {
 }
 
 /// Tenants who are alone, alike, many, or merely have more outstanding than others have what a depth of 32 gives them.
-#[test]
-fn whoever_breaks_no_promise_loses_nothing() {
-    for (device, scheduler, name) in [
-        ("nvme-dc", "sfq", "one reads"),
-        ("nvme-dc", "sfq", "two read 8/64"),
-        ("nvme-dc", "sfq", "two random 8/64"),
-        ("nvme-dc", "sfq", "4:1 reads and flushes"),
-        ("nvme-dc", "mclock", "32 of 1"),
-        ("nvme-dc", "mclock", "kept well"),
-        ("sata-ssd", "sfq", "two both 16/16"),
-        ("sata-ssd", "sfq", "8 small and 1 large"),
-        ("sata-ssd", "sfq", "bursts of 1000/64"),
-        ("sata-ssd", "mclock", "16 of random 4"),
-        ("dtla-307075", "sfq", "two both 16/16"),
-        ("dtla-307075", "mclock", "two read 16/16"),
-    ] {
+fn all_lose_nothing(device: &str, seconds: u64, scenes: &[(&str, &str)]) {
+    for (scheduler, name) in scenes {
         let scene = scene(scheduler, name);
         let seed = 1 + name.len() as u64;
-        let seconds = if device.starts_with("dtla") { 16 } else { 2 };
         let (plain, ours) =
             (ran(device, &scene, false, seed, seconds), ran(device, &scene, true, seed, seconds));
         let all =
@@ -170,6 +155,29 @@ fn whoever_breaks_no_promise_loses_nothing() {
             );
         }
     }
+}
+
+#[test]
+fn who_breaks_no_promise_by_weights_loses_nothing() {
+    let names = ["one reads", "two read 8/64", "two random 8/64", "4:1 reads and flushes"];
+    all_lose_nothing("nvme-dc", 2, &names.map(|name| ("sfq", name)));
+}
+
+#[test]
+fn who_breaks_no_promise_by_rates_loses_nothing() {
+    all_lose_nothing("nvme-dc", 2, &[("mclock", "32 of 1"), ("mclock", "kept well")]);
+}
+
+#[test]
+fn who_breaks_no_promise_on_slow_flash_loses_nothing() {
+    let (shares, rates) = (["two both 16/16", "8 small and 1 large", "bursts of 1000/64"], "16 of random 4");
+    all_lose_nothing("sata-ssd", 2, &shares.map(|name| ("sfq", name)));
+    all_lose_nothing("sata-ssd", 2, &[("mclock", rates)]);
+}
+
+#[test]
+fn who_breaks_no_promise_on_a_hard_disk_loses_nothing() {
+    all_lose_nothing("dtla-307075", 16, &[("sfq", "two both 16/16"), ("mclock", "two read 16/16")]);
 }
 
 /// Of two equals the one with small requests has no less than by a depth of 32, where learned time once took it for the dearer one.
