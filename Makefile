@@ -43,19 +43,27 @@ build: setup web ## The henge command, optimized: target/release/henge
 demo: setup web ## See it work: three tenants on emulated disk arrays, under three schedulers (ARGS="--keep" …)
 	$(CARGO) run --release --quiet --bin henge -- demo $(ARGS)
 
-# Beside the tests, which leave processors idle. They begin first, or would wait for it: cargo does one build at a time.
-LINT = $(CARGO) clippy --locked --workspace --all-targets -- -D warnings && \
-  RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
-
 # Many tests wait for a child, a socket or a sync: more at once than there are processors leave none idle.
 test: export RUST_TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) fmt --check
 	rustfmt --check --edition 2024 $(REGISTERED)
 	$(CARGO) test --locked --workspace --no-run
-	@said=$$(mktemp); (sleep 2; $(LINT)) >"$$said" 2>&1 & \
-	lints=$$!; $(CARGO) test --locked --workspace; tested=$$?; wait $$lints; linted=$$?; cat "$$said"; rm -f "$$said"; \
-	[ $$tested = 0 ] && [ $$linted = 0 ]
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target test-inside test-outside test-examples lint
+
+# What `make test` does side by side, once everything is compiled.
+.PHONY: test-inside test-outside test-examples lint
+test-inside:
+	$(CARGO) test --locked --workspace --lib --bins
+test-outside:
+	$(CARGO) test --locked --workspace --test '*'
+test-examples:
+	$(CARGO) test --locked --workspace --doc
+# Cargo does one build at a time, and the lints' is the long one: it begins last.
+lint:
+	@sleep 3
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --quiet
 
 test-iscsi: build ## Other people's initiators against a node: libiscsi's conformance tests, QEMU
 	@HENGE=$(COMMAND) ./tools/test-iscsi
