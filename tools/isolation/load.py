@@ -41,6 +41,9 @@ ATTACKERS = {
     "zeroes-4k-64": ("raw", "zeroes 4096 64"),
     "zeroes-1m-16": ("raw", "zeroes 1048576 16"),
     "zeroes-32m-4": ("raw", "zeroes 33554432 4"),
+    # They change what they are: a calm in which nobody is harmed, and a flood; and a contract that is promised and renounced, 25 times a second each.
+    "calm-then-flood": ("raw", "write 512 4 write 1048576 64"),
+    "haggles": ("haggle", "--rw=randwrite --bs=1m --iodepth=32"),
 }
 # Attackers give way to server and victim where all want the processors: what is measured is the server, not who gets a processor for its client.
 GIVES_WAY = ["nice", "-n", "15"]
@@ -84,6 +87,9 @@ def start(at, attacker, seconds, options):
     if isinstance(what, str):
         uri = at.uri("other" if attacker.startswith("other-pool") else "attacker")
         command = fio(uri, what, seconds, options, [f"--output={result.name}"])
+    elif what[0] == "haggle":
+        flood = fio(at.uri("attacker"), what[1], seconds, options, [f"--output={result.name}"])
+        command = [sys.executable, str(Path(__file__).parent / "haggle.py"), f"{at.folder}/control", "attacker", json.dumps(at.little), *flood]
     elif what[0] == "raw":
         command = [sys.executable, str(Path(__file__).parent / "raw.py"), at.socket("attacker"), at.export("attacker"), str(seconds), *what[1].split()]
     else:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""An NBD client for commands that fio does not send: raw.py SOCKET EXPORT SECONDS flush|zeroes LENGTH DEPTH"""
+"""An NBD client for what fio does not send: raw.py SOCKET EXPORT SECONDS KIND LENGTH DEPTH [KIND LENGTH DEPTH ...], by turns of a second"""
 import random
 import socket
 import struct
 import sys
 import time
 
-KINDS = {"flush": 3, "trim": 4, "zeroes": 6}
+KINDS = {"write": 1, "flush": 3, "trim": 4, "zeroes": 6}
 
 
 def exactly(s, n):
@@ -41,18 +41,21 @@ def enter(path, export):
 
 
 def main():
-    path, export, seconds, kind, length, depth = sys.argv[1:]
-    seconds, length, depth = float(seconds), int(length), int(depth)
+    path, export, seconds, *words = sys.argv[1:]
+    acts = [(words[i], int(words[i + 1]), int(words[i + 2])) for i in range(0, len(words), 3)]
     s, size = enter(path, export)
-    end = time.monotonic() + seconds
-    spots = max(1, size // max(1, length))
+    begin = time.monotonic()
 
-    def ask():
-        at = 0 if kind == "flush" else random.randrange(spots) * length
-        return struct.pack(">IHHQQI", 0x25609513, 0, KINDS[kind], 0, at, 0 if kind == "flush" else length)
-    s.sendall(b"".join(ask() for _ in range(depth)))
-    rest = b""
-    while time.monotonic() < end:
+    def ask(kind, length):
+        at = 0 if kind == "flush" else random.randrange(max(1, size // max(1, length))) * length
+        head = struct.pack(">IHHQQI", 0x25609513, 0, KINDS[kind], 0, at, 0 if kind == "flush" else length)
+        return head + bytes(length) if kind == "write" else head
+    rest, outstanding = b"", 0
+    while (passed := time.monotonic() - begin) < float(seconds):
+        kind, length, depth = acts[int(passed) % len(acts)]
+        while outstanding < depth:
+            s.sendall(ask(kind, length))
+            outstanding += 1
         more = s.recv(1 << 16)
         if not more:
             sys.exit("the server has hung up")
@@ -62,7 +65,7 @@ def main():
             if error := struct.unpack(">I", rest[16 * i + 4:16 * i + 8])[0]:
                 sys.exit(f"the server answered with error {error}")
         rest = rest[16 * answered:]
-        s.sendall(b"".join(ask() for _ in range(answered)))
+        outstanding -= answered
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def lacks(_device, server, attacker):
     """Whether this server has nothing of the kind that the attacker needs."""
     if attacker == "iscsi-reads-1m":
         return server in PEERS or not shutil.which("iscsi-perf")
-    return attacker.startswith("other-pool") and server in PEERS
+    return (attacker.startswith("other-pool") or attacker == "haggles") and server in PEERS
 
 
 class Server:
@@ -108,6 +108,9 @@ class Henge(Server):
     def __init__(self, folder, scheduler, device, options):
         super().__init__(folder)
         self.terms = SCHEDULERS[scheduler][1]
+        # What an attacker is promised that haggles.
+        of_victim = terms(scheduler)
+        self.little = {"limit": "100GB/s"} if "weight" in of_victim else {"share": "10%"} if "share" in of_victim else of_victim
         text = SCHEDULERS[scheduler][0]
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))

@@ -23,7 +23,8 @@
 //!   the fair queue shares (and that counts there). A flow on N nodes has t = f·B/N here, and its weight is B: service elsewhere counts in
 //!   shares alone, and breaks no promise. (With f·B/N as the weight *and* service elsewhere charged, the split counted twice: 12 MB/s
 //!   promised gave 5.2.) What is shared keeps 2 % where promises could take all.
-//! - A promise is late by no more than half its bound, or 20 ms where that is more: the clock of the promises stands then. Whom its own limit keeps waiting is not late. (With 1 s, a flow whose promise is
+//! - A promise is late by no more than half its bound, or 20 ms where that is more: the clock of the promises stands then. Whom its own limit keeps
+//!   waiting is not late. (With 1 s, a flow whose promise is
 //!   late for good had deadlines before those of one that kept to its rate, which was in bound in 48 % of the windows.)
 //! - Flows without a rate share as if theirs were 2 % of the capacity (1 MB/s, or a request a second, where none is stated).
 //!

@@ -17,6 +17,8 @@
 //! held back: those that were promised neither, and those that have more than twice theirs. Together they may send the scheduler a pace P of work a second, divided
 //! by weight, and 1.5 of what they are promised besides. Work is bytes, and 16 KiB for each request. They send it all at the beginning of each *turn*,
 //! which lasts 16 times what their requests take at the device (64 to 500 ms), and nothing for the rest of it.
+//! Whoever was promised a rate sends beside the pace twice that at most, with its burst and 250 ms of it saved up. It has nothing saved up when it comes or
+//! its promise changes. Who comes anew has what the last that was removed had left of its turn.
 //!
 //! ```text
 //!   looked for    P ← P · kept / 2      from what they sent a second lately; until every promise is kept
@@ -161,10 +163,22 @@ impl Window {
         let weight = u64::from(flow.promise.weight);
         self.seen.flows += 1;
         self.seen.firm += u32::from(flow.promise.is_firm() || flow.share.protected);
-        self.seen.others += if flow.is_exempt() { 0 } else { weight };
+        if !flow.is_exempt() {
+            let instead = self.seen.gone.min(weight);
+            self.seen.others += weight - instead;
+            self.seen.gone -= instead;
+        }
         self.seen.protected += if flow.share.protected { weight } else { 0 };
         if self.active.len() < JUDGED {
             self.active.push(id);
+        }
+    }
+
+    /// A flow is removed: whoever comes in its place counts instead of it.
+    fn left(&mut self, id: FlowId, flow: &Watched) {
+        if flow.window.number == self.number {
+            self.seen.gone += if flow.is_exempt() { 0 } else { u64::from(flow.promise.weight) };
+            self.active.retain(|other| *other != id);
         }
     }
 }
@@ -184,6 +198,11 @@ struct Seen {
     service: u64,
     /// Weights of those who are not held back for the sake of theirs.
     protected: u64,
+    /// Weights of others that were removed, and that nobody has taken the place of.
+    gone: u64,
+    /// What all requests that are over cost, and how long they were at the device, in ns.
+    all_cost: u128,
+    places: u128,
 }
 
 const NO_END: u64 = u64::MAX;
@@ -372,20 +391,21 @@ impl DepthController for Kept {
         let bounds = self.firm > 0 || (self.shares.wanted && contended);
         let flow = self.flows.get_mut(request.flow)?;
         let mut later = None;
-        if bounds && !flow.is_exempt() {
+        let exempt = flow.is_exempt() && (pace == NO_END || !flow.is_ahead(request, now));
+        if bounds && !exempt {
             if flow.inside >= most {
                 later = Some(now + AGAIN);
             } else if pace != NO_END {
                 let weight = u64::from(flow.promise.weight);
                 let own = u128::from(pace) * u128::from(weight) / u128::from(others.max(weight));
-                later = flow.comes_in(request, own as u64, self.pace.turn, now);
+                later = flow.comes_in(request, &self.pace, own as u64, now);
                 self.pace.pressed |= later.is_some();
             }
         }
         if later.is_none() {
             flow.inside += 1;
             self.inside += u32::from(!flow.promise.is_firm());
-            self.window.seen.cost += if flow.is_exempt() { 0 } else { work(request) };
+            self.window.seen.cost += if exempt { 0 } else { work(request) };
         }
         later
     }
@@ -411,10 +431,11 @@ impl DepthController for Kept {
     fn completed(&mut self, request: &Request, service: Duration, in_flight: u32, now: Instant) {
         (self.in_flight, self.heard) = (in_flight, now);
         let quiet = self.shares.quiet.goes_on(self.pace.turn, now);
+        self.left(request.flow, now);
+        self.window.seen.all_cost += u128::from(request.cost.get());
+        self.window.seen.places += u128::from(service.as_nanos());
         let Some(flow) = self.watched(request.flow) else { return };
-        flow.left(now);
         let (done, exempt) = (work(request), flow.is_exempt());
-        let loud = flow.falls_silent();
         let latency = now.since(request.arrival);
         let late = flow.promise.latency.is_some_and(|l| latency > l.bound);
         let window = &mut flow.window;
@@ -429,7 +450,6 @@ impl DepthController for Kept {
             window.amount = window.amount.saturating_add(amount);
         }
         window.late += u64::from(late);
-        self.shares.quiet.loud -= loud;
         if !exempt {
             self.window.seen.done += 1;
             self.window.seen.service += service.as_nanos();
@@ -439,15 +459,16 @@ impl DepthController for Kept {
         }
     }
     fn gave_back(&mut self, flow: FlowId, now: Instant) {
-        if let Some(flow) = self.flows.get_mut(flow) {
-            flow.left(now);
-            self.shares.quiet.loud -= flow.falls_silent();
-        }
+        self.left(flow, now);
     }
     fn set_flow(&mut self, flow: FlowId, contract: Option<&Contract>) {
         let Some(contract) = contract else {
             let gone = self.flows.remove(flow);
-            self.shares.quiet.loud -= gone.as_ref().map_or(0, |gone| gone.loud);
+            if let Some(gone) = &gone {
+                self.shares.quiet.gone += gone.loud;
+                self.pace.gone = self.pace.gone.max(gone.next);
+                self.window.left(flow, gone);
+            }
             match gone {
                 Some(gone) if gone.promise.is_firm() => self.firm -= 1,
                 Some(gone) => self.inside -= gone.inside,
@@ -472,6 +493,17 @@ impl DepthController for Kept {
 }
 
 impl Kept {
+    /// A request has left the device, of a flow that may be gone.
+    fn left(&mut self, flow: FlowId, now: Instant) {
+        match self.flows.get_mut(flow).filter(|flow| flow.in_flight > 0) {
+            Some(flow) => {
+                flow.left(now);
+                self.shares.quiet.loud -= flow.falls_silent();
+            }
+            None => self.shares.quiet.falls_silent(),
+        }
+    }
+
     /// A request that was let in is in the scheduler no more.
     fn went(&mut self, flow: FlowId) {
         if let Some(flow) = self.flows.get_mut(flow).filter(|flow| flow.inside > 0) {

@@ -82,6 +82,8 @@ struct Client {
     flow: u32,
     sent: u64,
     rests_until: Instant,
+    /// Outstanding and due.
+    slots: u32,
     due: Vec<Instant>,
     latencies: Vec<u64>,
     /// By second.
@@ -137,7 +139,17 @@ impl World {
         self.gate.set_flow(FlowId(flow), contract, self.now).unwrap_or_else(|e| panic!("{e}"));
         let due = vec![self.now + from; load.outstanding as usize];
         let (latencies, over) = (Vec::new(), Vec::new());
-        self.clients.push(Client { load, flow, sent: 0, rests_until: Instant::ZERO, due, latencies, over });
+        let slots = load.outstanding;
+        self.clients.push(Client {
+            load,
+            flow,
+            sent: 0,
+            rests_until: Instant::ZERO,
+            slots,
+            due,
+            latencies,
+            over,
+        });
     }
 
     fn send(&mut self, c: usize) {
@@ -174,6 +186,10 @@ impl World {
 
     fn complete(&mut self, id: RequestId) {
         self.gate.complete(id, false, self.now);
+        self.part_over(id);
+    }
+
+    fn part_over(&mut self, id: RequestId) {
         let Part { client, command } = self.ids.remove(id).unwrap();
         let state = self.commands[command].as_mut().unwrap();
         state.left -= 1;
@@ -190,13 +206,34 @@ impl World {
             client.over.resize(client.over.len().max(second + 1), 0);
             client.over[second] += 1;
         }
-        client.due.push((self.now + self.think).max(client.rests_until));
+        if client.slots > client.load.outstanding {
+            client.slots -= 1;
+        } else {
+            client.due.push((self.now + self.think).max(client.rests_until));
+        }
     }
 
     /// Runs for `warm`, and then for whole seconds that are measured.
     pub fn run(&mut self, warm: Duration, seconds: u64) {
+        self.measure(warm);
+        self.run_to(self.measured_from + Duration::from_secs(seconds));
+        self.measured(seconds);
+    }
+
+    /// What is over from now + `warm` on counts.
+    pub fn measure(&mut self, warm: Duration) {
         self.measured_from = self.now + warm;
-        let end = self.measured_from + Duration::from_secs(seconds);
+    }
+
+    /// So many seconds were measured.
+    pub fn measured(&mut self, seconds: u64) {
+        self.clients.iter_mut().for_each(|c| {
+            c.over.resize(seconds as usize, 0);
+            c.latencies.sort_unstable();
+        });
+    }
+
+    pub fn run_to(&mut self, end: Instant) {
         while self.now < end {
             for c in 0..self.clients.len() {
                 while let Some(i) = self.clients[c].due.iter().position(|t| *t <= self.now) {
@@ -217,17 +254,41 @@ impl World {
             }
             let due = self.clients.iter().flat_map(|c| c.due.iter().copied()).min();
             let wake = self.gate.wake_at().filter(|t| *t > self.now);
-            let next = [self.model.wake_at(), due, wake]
-                .into_iter()
-                .flatten()
-                .min()
-                .expect("somebody wants something");
+            let next =
+                [self.model.wake_at(), due, wake, Some(end)].into_iter().flatten().min().expect("the end");
             self.now = next.max(self.now + Duration::from_nanos(1));
         }
-        self.clients.iter_mut().for_each(|c| {
-            c.over.resize(seconds as usize, 0);
-            c.latencies.sort_unstable();
-        });
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The client does something else from now on.
+    pub fn turn_to(&mut self, client: usize, load: Load) {
+        let now = self.now;
+        let c = &mut self.clients[client];
+        c.load = load;
+        while c.slots < load.outstanding {
+            c.slots += 1;
+            c.due.push(now);
+        }
+        while c.slots > load.outstanding && c.due.pop().is_some() {
+            c.slots -= 1;
+        }
+    }
+
+    pub fn promise(&mut self, client: usize, contract: &Contract) {
+        let flow = FlowId(self.clients[client].flow);
+        self.gate.set_flow(flow, contract, self.now).unwrap_or_else(|e| panic!("{e}"));
+    }
+
+    /// The client's disk is removed, and made anew under another contract.
+    pub fn anew(&mut self, client: usize, contract: &Contract) {
+        let mut orphans = Vec::new();
+        self.gate.remove_flow(FlowId(self.clients[client].flow), self.now, &mut orphans);
+        orphans.iter().for_each(|orphan| self.part_over(orphan.id));
+        self.promise(client, contract);
     }
 
     /// The client's commands a second, and by second; its 99.9th percentile in us.
@@ -277,7 +338,7 @@ pub fn text(s: &str) -> Value {
     Value::Text(s.into())
 }
 
-fn alone(device: &str, load: Load) -> Got {
+pub fn alone(device: &str, load: Load) -> Got {
     let settings = [("depth", Value::Integer(256)), ("cost", text("bytes"))];
     let mut world = World::new(device, "fifo", &settings, 1);
     world.add(load, &Contract::best_effort(), Duration::ZERO);

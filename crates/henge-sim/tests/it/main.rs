@@ -1,5 +1,6 @@
 //! The tests of henge-sim from outside, as one binary: each file is one subject.
 
+mod attackers;
 mod calm;
 mod central;
 mod common;

@@ -64,6 +64,8 @@ pub(super) struct Pace {
     pub turn: u64,
     /// What they sent a second at most lately; it fades by an eighth a window.
     pub sent: u64,
+    /// When the next request of whoever was removed might have come in.
+    pub gone: Instant,
     /// Somebody was held back by it.
     pub pressed: bool,
     settling: Option<(Settling, Instant)>,
@@ -92,6 +94,7 @@ impl Pace {
             allowed: NO_END,
             turn: TURN.0,
             sent: 0,
+            gone: Instant::ZERO,
             pressed: false,
             settling: None,
             search: None,

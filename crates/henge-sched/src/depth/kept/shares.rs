@@ -14,7 +14,8 @@
 //! ```
 //!
 //! for as long as it has something here. If it had that before, the pace is lifted, and the flow is not looked at for 64 turns, then 128, to 1024, unless it
-//! loses a quarter of what it had. Two thirds of its due are enough for a flow that is no heavier than the others: nobody said whose requests are worth
+//! loses a quarter of what it had. Nor is any other flow for 64 turns, unless it has lost a quarter since this look: else a neighbour's calm would be
+//! good for a flood of so many turns. Two thirds of its due are enough for a flow that is no heavier than the others: nobody said whose requests are worth
 //! the others' waiting, and tenants who merely have more outstanding are no harm.
 //! If not, the others have a pace, from V / (W + V) of what they sent, which is judged turn by turn as that for a rate is ([`Kept`](super::Kept)). Each turn
 //! ends without the others, so each turn measures the reference anew. Once a flow is there that was not when this began, all begins anew, after 64 turns at
@@ -100,8 +101,10 @@ struct Look {
 /// Time without others' requests at the device, at the ends of turns.
 #[derive(Default)]
 pub(super) struct Quiet {
-    /// Requests in flight of flows that may be held back.
+    /// Requests in flight of flows that may be held back, or that were removed.
     pub loud: u32,
+    /// Of these, requests of flows that were removed.
+    pub gone: u32,
     /// In this window.
     pub ns: u64,
     since: Option<Instant>,
@@ -111,6 +114,12 @@ pub(super) struct Quiet {
 impl Quiet {
     pub fn restart(&mut self) {
         self.ns = 0;
+    }
+
+    /// A request of a flow that was removed is over.
+    pub fn falls_silent(&mut self) {
+        let gone = self.gone.min(1);
+        (self.loud, self.gone) = (self.loud - gone, self.gone - gone);
     }
 
     /// A request is over; whether all is quiet since the one before it.
@@ -134,6 +143,27 @@ impl Quiet {
     /// There was enough of it in a window to learn from.
     fn suffices(&self, time: u64) -> bool {
         self.ns > 0 && self.ns >= time / 64
+    }
+}
+
+/// What all flows of a window had.
+struct All {
+    time: u64,
+    depth: u64,
+    flows: u128,
+    weights: u128,
+    cost: u128,
+    places: u128,
+}
+
+impl All {
+    /// Less than 3/4 of its share of the costs or of the places, for a flow that asks for enough.
+    fn has_little(&self, flow: &Watched) -> bool {
+        let weight = u128::from(flow.promise.weight);
+        let little = |own: u64, all: u128| u128::from(own) * self.weights * 4 < all * weight * 3;
+        let outstanding = flow.window.latencies / self.time.max(1);
+        (little(flow.window.cost, self.cost) || little(flow.window.places, self.places))
+            && outstanding * 8 >= self.depth.saturating_sub(8)
     }
 }
 
@@ -205,34 +235,22 @@ impl Kept {
             return self.conclude(now, time);
         }
         self.pace.window_over(self.window.seen.cost, time);
-        if self.pace.patience.0 > 0 {
+        let all = self.all(time);
+        if self.pace.patience.0 > 0 && !self.has_lost(&all) {
             return;
         }
-        let (mut work, mut places, mut weights) = (0u128, 0u128, 0u128);
-        for flow in self.window.active.iter().filter_map(|id| self.flows.get(*id)) {
-            work += u128::from(flow.window.cost);
-            places += u128::from(flow.window.places);
-            weights += u128::from(flow.promise.weight);
-        }
         self.shares.look = Look { number: self.shares.look.number + 1, at: now };
-        let (mut behind, flows) = (0, self.window.active.len() as u128);
-        let depth = u64::from(self.part.of(self.most));
+        let mut behind = 0;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
-            let weight = u128::from(flow.promise.weight);
-            let little = |own: u128, all: u128| own * weights * 4 < all * weight * 3;
-            let outstanding = flow.window.latencies / time.max(1);
-            flow.share.heavier = weight * flows > weights;
+            flow.share.heavier = u128::from(flow.promise.weight) * all.flows > all.weights;
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
             (flow.lag, flow.share.look) = (0, self.shares.look.number);
-            flow.share.protected = (little(flow.window.cost.into(), work)
-                || little(flow.window.places.into(), places))
-                && outstanding * 8 >= depth.saturating_sub(8)
-                && flow.came < self.window.number
-                && !flow.had_enough(now);
+            flow.share.protected =
+                all.has_little(flow) && flow.came < self.window.number && !flow.had_enough(now);
             behind += usize::from(flow.share.protected);
         }
-        if behind > 0 && behind < self.window.active.len() {
+        if behind > 0 && behind < self.window.seen.flows as usize {
             self.shares.trial = true;
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.
             let done = per_second(self.window.seen.cost, time);
@@ -240,6 +258,30 @@ impl Kept {
             self.pace.allowed = self.pace.sent / 2;
             self.pace.settle(now);
         }
+    }
+
+    /// What the flows of this window had.
+    fn all(&self, time: u64) -> All {
+        let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
+        All {
+            time,
+            depth: u64::from(self.part.of(self.most)),
+            flows: self.window.active.len() as u128,
+            weights: active.map(|flow| u128::from(flow.promise.weight)).sum(),
+            cost: self.window.seen.all_cost,
+            places: self.window.seen.places,
+        }
+    }
+
+    /// Whether a flow has less than its share now, and a quarter less than at the last look. Others may have made a calm then.
+    fn has_lost(&self, all: &All) -> bool {
+        let lost = |flow: &Watched| {
+            let share = &flow.share;
+            share.look == self.shares.look.number
+                && flow.rate(all.time) * 4 < share.before * 3
+                && all.has_little(flow)
+        };
+        self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(lost)
     }
 
     /// Who was not there when others were held back for somebody's sake may be short as well, or be whom it is to be held back for: all begins anew.

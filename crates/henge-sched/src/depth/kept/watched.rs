@@ -1,7 +1,8 @@
 //! What [`Kept`](super::Kept) sees of a flow.
 
+use super::pace::Pace;
 use super::shares::Share;
-use super::{AGAIN, AHEAD, CATCH_UP_DUE, MORE, PATIENCE, WHOLE, work};
+use super::{AGAIN, AHEAD, CATCH_UP_DUE, LONG, MORE, PATIENCE, WHOLE, work};
 use crate::cost::in_unit;
 use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Latency, Rate, Request};
 
@@ -11,11 +12,15 @@ pub(super) struct Promise {
     pub weight: u32,
     pub rate: Option<Rate>,
     pub latency: Option<Latency>,
+    /// How long its burst takes at its rate.
+    burst: Duration,
 }
 
 impl Promise {
     pub fn of(contract: &Contract) -> Self {
-        Promise { weight: contract.weight(), rate: contract.rate, latency: contract.latency }
+        let Contract { rate, latency, burst, .. } = *contract;
+        let burst = rate.zip(burst).map_or(Duration::ZERO, |(rate, burst)| rate.time_for(burst));
+        Promise { weight: contract.weight(), rate, latency, burst }
     }
 
     /// More than a share.
@@ -87,6 +92,8 @@ pub(super) struct Watched {
     pub share: Share,
     /// Of its requests in flight, those that count as the others'.
     pub loud: u32,
+    /// When all that it sent beside a pace is paid off at twice its rate.
+    spent: Option<Instant>,
 }
 
 /// How well promises were kept in a window.
@@ -108,7 +115,7 @@ fn factor(kept: u64) -> u64 {
 impl Watched {
     pub fn new() -> Self {
         Watched {
-            promise: Promise { weight: 1, rate: None, latency: None },
+            promise: Promise::of(&Contract::best_effort()),
             in_flight: 0,
             inside: 0,
             next: Instant::ZERO,
@@ -122,6 +129,7 @@ impl Watched {
             came: 1,
             share: Share::default(),
             loud: 0,
+            spent: None,
         }
     }
 
@@ -135,7 +143,7 @@ impl Watched {
 
     /// It has another promise: what was seen says nothing of that.
     pub fn begin_anew(&mut self) {
-        (self.lag, self.kept, self.respite) = (0, 0, Respite::none());
+        (self.lag, self.kept, self.respite, self.spent) = (0, 0, Respite::none(), None);
         (self.share.protected, self.share.look) = (false, 0);
     }
 
@@ -156,6 +164,17 @@ impl Watched {
     /// Nobody holds it back: it does not have more than was promised.
     pub fn is_exempt(&self) -> bool {
         self.share.protected || (self.promise.is_firm() && self.kept < AHEAD)
+    }
+
+    /// Whether a request that goes beside the pace is beyond twice what is promised to its flow, a burst, and what comes late. Who was promised something
+    /// just now has nothing saved up, or a promise that is changed to and fro would be good for a flood each time.
+    pub fn is_ahead(&mut self, request: &Request, now: Instant) -> bool {
+        let Some(rate) = self.promise.rate else { return false };
+        let span = rate.time_for(in_unit(request, rate.unit, CostUnit::DiskTime)).mul_ratio(WHOLE, AHEAD);
+        let saved = self.promise.burst.mul_ratio(WHOLE, AHEAD) + Duration::from_nanos(LONG);
+        let spent = self.spent.map_or(now, |spent| spent.max(now - saved));
+        self.spent = Some(if spent > now { spent } else { spent + span });
+        spent > now
     }
 
     /// For how long of a window something of it was here.
@@ -191,26 +210,30 @@ impl Watched {
         None
     }
 
-    /// When a request may come in that is held to a pace of `pace` for its flow, and what is promised to it.
-    pub fn comes_in(&mut self, request: &Request, pace: u64, turn: u64, now: Instant) -> Option<Instant> {
+    /// When a request may come in that is held to `own` of a pace, and what is promised to its flow.
+    pub fn comes_in(&mut self, request: &Request, all: &Pace, own: u64, now: Instant) -> Option<Instant> {
         if let Some(rate) = self.promise.rate.filter(|_| self.next_due <= now) {
             let amount = in_unit(request, rate.unit, CostUnit::DiskTime);
             let span = rate.time_for(amount).mul_ratio(2, 3);
             self.next_due = self.next_due.max(now - CATCH_UP_DUE) + span;
             return None;
         }
+        let turn = all.turn;
         let begin = Instant::from_nanos(now.as_nanos() / turn * turn);
-        if pace > self.paced {
+        if self.paced == 0 {
+            // Who came in place of another has what that one left of this turn.
+            self.next = all.gone.min(begin + Duration::from_nanos(turn));
+        } else if own > self.paced {
             // Others are gone, or the pace grew: what it has sent is paid off sooner.
-            self.next = begin + self.next.since(begin).mul_ratio(self.paced, pace);
+            self.next = begin + self.next.since(begin).mul_ratio(self.paced, own);
         }
-        self.paced = pace;
+        self.paced = own.max(1);
         if self.next >= begin + Duration::from_nanos(turn) {
             // What is promised to it may be due sooner than its part of the pace.
             let next = self.promise.rate.map_or(self.next, |_| self.next.min(self.next_due));
             return Some(next.min(now + AGAIN).max(now + Duration::from_nanos(1)));
         }
-        let span = Rate { per_second: pace.max(1), unit: CostUnit::Bytes }.time_for(Cost::new(work(request)));
+        let span = Rate { per_second: own.max(1), unit: CostUnit::Bytes }.time_for(Cost::new(work(request)));
         self.next = self.next.max(begin) + span;
         None
     }
