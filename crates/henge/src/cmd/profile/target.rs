@@ -88,6 +88,7 @@ impl Target {
                     direct: true,
                     engine: EngineChoice::Auto,
                     depth: DEPTH_MAX,
+                    patience: std::time::Duration::ZERO, // whoever types it hears at once that the file is in use
                     ..Options::default()
                 };
                 let raw = Raw::open(path, write, options)?;
