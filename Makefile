@@ -49,14 +49,16 @@ test: setup ## Format, lints, unit, property, documentation and end-to-end tests
 	$(CARGO) fmt --check
 	rustfmt --check --edition 2024 $(REGISTERED)
 	$(CARGO) test --locked --workspace --no-run
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target test-inside test-outside test-examples lint
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target test-units test-crates test-command test-examples lint
 
-# What `make test` does side by side, once everything is compiled.
-.PHONY: test-inside test-outside test-examples lint
-test-inside:
+# What `make test` does side by side, once everything is compiled. Tests from outside are called `it`, and by what they are about.
+.PHONY: test-units test-crates test-command test-examples lint
+test-units:
 	$(CARGO) test --locked --workspace --lib --bins
-test-outside:
-	$(CARGO) test --locked --workspace --test '*'
+test-crates:
+	$(CARGO) test --locked --workspace --test 'i*'
+test-command:
+	$(CARGO) test --locked --workspace --test '[!i]*'
 test-examples:
 	$(CARGO) test --locked --workspace --doc
 # Cargo does one build at a time, and the lints' is the long one: it begins last.

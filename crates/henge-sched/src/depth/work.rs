@@ -227,7 +227,8 @@ mod tests {
             {
                 let client = [(0, 256, op, len)];
                 let count = |settings: &[(&str, &str)]| {
-                    let ms = if parallel > 4 && len == 4096 && op == Op::Read { 2_000 } else { 8_000 };
+                    let many = parallel > 4 && (op, len) != (Op::Read, 128 << 10) && op != Op::Trim;
+                    let ms = if many { 2_000 } else { 8_000 };
                     run("sfq", settings, &weighted(&[1]), device(parallel, flash), &client, ms)[0].0
                 };
                 let (got, whole) = (count(&TIMED), count(&DEEP));

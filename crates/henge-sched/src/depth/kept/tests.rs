@@ -179,7 +179,7 @@ fn a_promise_that_no_depth_keeps_costs_the_others_nothing() {
     for (outstanding, rate) in [(1, 1e5), (8, 1e6)] {
         let clients = [(0, outstanding, Op::Read, 4096), (1, 64, Op::Read, 4096)];
         let all = |settings| {
-            rates(settings, &promised(rate), device(32, flash), &clients, 4_000).iter().sum::<f64>()
+            rates(settings, &promised(rate), device(32, flash), &clients, 2_000).iter().sum::<f64>()
         };
         let (fixed, kept) = (all(&FIXED), all(&KEPT_DEPTH));
         assert!(kept >= 0.95 * fixed, "{outstanding} outstanding, {rate}/s: {kept} of {fixed}");
