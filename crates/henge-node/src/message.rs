@@ -135,6 +135,8 @@ pub(crate) enum News {
     Refused(usize, &'static str),
     /// It takes clients again.
     Welcome(usize),
+    /// Initiators keep everybody from it: it is stopped, or sanitized. Or they do so no longer.
+    Barred(usize, bool),
     /// Who has an extent of it, which other shards need to know; or nobody.
     Owner { disk: String, extent: u32, owner: Option<Owner> },
 }

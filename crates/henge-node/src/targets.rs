@@ -314,13 +314,16 @@ impl TargetRegistry {
         self.reservations.answers.next_decided()
     }
 
-    /// What initiators have said of disks holds for whoever else uses them. NBD clients know no reservations.
+    /// What initiators have said of disks holds for whoever else uses them, at whichever shard. NBD clients know no reservations.
     fn tell_bars(&mut self, plane: &mut Plane) {
         while let Some(target) = self.targets.next_barred() {
             let Some(number) = self.disk(target) else { continue };
             let bar = self.targets.unit(target, 0).and_then(|unit| unit.bar());
             self.nvme.set_barred(number, bar);
-            plane.disks.set_barred(number, bar.is_some_and(|bar| bar != Bar::Reserved));
+            let barred = bar.is_some_and(|bar| bar != Bar::Reserved);
+            if plane.disks.set_barred(number, barred) {
+                plane.across.bars.push((number, barred));
+            }
         }
     }
 

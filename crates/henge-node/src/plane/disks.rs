@@ -126,12 +126,12 @@ impl Disks {
         self.weigh_links();
     }
 
-    /// Initiators have stopped a disk, or it is being erased; or no longer.
-    pub(crate) fn set_barred(&mut self, number: usize, barred: bool) {
+    /// Initiators have stopped a disk, or it is being erased; or no longer. Whether that is new.
+    pub(crate) fn set_barred(&mut self, number: usize, barred: bool) -> bool {
         match barred {
             true => self.barred.insert(number),
             false => self.barred.remove(&number),
-        };
+        }
     }
     /// Whether nobody may use a disk now.
     pub(crate) fn is_barred(&self, number: usize) -> bool {

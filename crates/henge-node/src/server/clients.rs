@@ -129,6 +129,7 @@ impl Server {
         }
         any |= nvme::poke_hosts(self);
         self.registry.work(&mut self.plane, self.now);
+        moving::tell_bars(self);
         any
     }
 

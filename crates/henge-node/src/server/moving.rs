@@ -99,6 +99,15 @@ pub(super) fn readmit(server: &mut Server, number: usize) {
     }
 }
 
+/// What keeps clients from disks of this shard keeps those of other shards from them.
+pub(super) fn tell_bars(server: &mut Server) {
+    while let Some((number, barred)) = server.plane.across.bars.pop() {
+        if across::is_everywhere(&server.plane, number) {
+            tell_shards(server, &News::Barred(global(server.ways.here, number), barred));
+        }
+    }
+}
+
 pub(super) fn tell_shards(server: &Server, news: &News) {
     // One that has ended needs to know nothing.
     for shard in server.ways.shards.but(server.ways.here) {
@@ -127,6 +136,11 @@ pub(super) fn hear(server: &mut Server, news: News) {
         }
         News::Refused(number, why) => drop(server.catalog.refuse(server.catalog.served_as(number), why)),
         News::Welcome(number) => drop(server.catalog.welcome(server.catalog.served_as(number))),
+        News::Barred(number, barred) => {
+            if let Some(here) = server.catalog.here(server.catalog.served_as(number)) {
+                server.plane.disks.set_barred(here, barred);
+            }
+        }
         News::Owner { disk, extent, owner } => {
             across::hear_owner(&mut server.plane, &disk, extent, owner, server.now);
             // Other nodes may have waited for it.

@@ -27,13 +27,15 @@ pub(crate) struct Across {
     /// Which shard this is.
     pub here: usize,
     pub division: Division,
+    /// Disks here that initiators keep everybody from, or do so no longer: other shards are still to hear of it.
+    pub bars: Vec<(usize, bool)>,
     /// Owners at other shards, by disk and extent.
     pub owners: BTreeMap<(String, u32), Owner>,
 }
 
 impl Across {
     pub(crate) fn new(lanes: Lanes, here: usize, division: Division) -> Across {
-        Across { lanes, here, division, owners: BTreeMap::new() }
+        Across { lanes, here, division, bars: Vec::new(), owners: BTreeMap::new() }
     }
 
     /// Whether this shard shows a disk to clients of every kind.

@@ -175,3 +175,24 @@ fn an_initiator_that_goes_leaves_nothing_at_the_gate_of_a_hot_disk() {
         }
     }
 }
+
+#[test]
+fn who_stops_a_hot_disk_stops_it_for_clients_of_all_loops() {
+    let mut pair = shown_away_from_its_gate();
+    let mut initiator = Initiator::open(&mut pair, "y", 1);
+    let mut clients = [pair.nbd(), pair.nbd()];
+    for client in &mut clients {
+        client.write_all(&go("y")).unwrap();
+        pair.until(client, SAID);
+    }
+    assert_eq!(pair.connected(), [2, 1], "one at each");
+    for (start, error) in [(0, 5), (1, 0)] {
+        assert_eq!(initiator.ask(&mut pair, 0x80, &[0x1b, 0, 0, 0, start, 0], &[], 0).0, 0);
+        (0..4).for_each(|round| pair.round(round % 2));
+        for client in &mut clients {
+            client.write_all(&command(0, 2, 0, 4096)).unwrap();
+            let got = pair.until(client, 16);
+            assert_eq!(u32::from_be_bytes(got[4..8].try_into().unwrap()), error, "{start}");
+        }
+    }
+}
