@@ -344,40 +344,73 @@ impl Log {
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
     current: u32,
-    /// Epochs with commands, the oldest first, and how many.
-    counts: VecDeque<(u32, u32)>,
+    /// Commands of the current one.
+    count: u32,
+    /// Earlier ones with commands, the oldest first, and how many.
+    earlier: VecDeque<(u32, u32)>,
 }
 
 impl Epochs {
     /// A command goes to the storage.
+    #[inline]
     pub fn begin(&mut self) -> u32 {
-        match self.counts.back_mut() {
-            Some((epoch, count)) if *epoch == self.current => *count += 1,
-            _ => self.counts.push_back((self.current, 1)),
-        }
+        self.count += 1;
         self.current
     }
     /// It is back.
+    #[inline]
     pub fn end(&mut self, epoch: u32) {
-        if let Some((_, count)) = self.counts.iter_mut().find(|(other, _)| *other == epoch) {
-            *count -= 1;
-        }
-        // The current one stays, so that requests one by one do not make and drop it.
-        while self.counts.front().is_some_and(|(epoch, count)| *count == 0 && *epoch != self.current) {
-            self.counts.pop_front();
+        if epoch == self.current {
+            self.count -= 1;
+        } else if let Some(at) = self.earlier.iter().position(|(other, _)| *other == epoch) {
+            self.earlier[at].1 -= 1;
+            if self.earlier[at].1 == 0 {
+                self.earlier.remove(at);
+            }
         }
     }
     /// From now on commands are told from those before.
     pub fn next(&mut self) -> u32 {
+        if self.count > 0 {
+            self.earlier.push_back((self.current, std::mem::take(&mut self.count)));
+        }
         self.current = self.current.wrapping_add(1);
         self.current
     }
     /// Whether nothing is at the storage.
     pub fn is_quiet(&self) -> bool {
-        self.counts.iter().all(|(_, count)| *count == 0)
+        self.count == 0 && self.earlier.is_empty()
     }
     /// Whether nothing that began before is at the storage.
     pub fn is_quiet_before(&self, epoch: u32) -> bool {
-        self.counts.iter().all(|(other, count)| *count == 0 || *other >= epoch)
+        (self.count == 0 || self.current >= epoch) && self.earlier.iter().all(|(other, _)| *other >= epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Epochs that are over are forgotten, also between those that are not.
+    #[test]
+    fn what_began_before_is_waited_for_and_nothing_else() {
+        let mut epochs = Epochs::default();
+        let first = epochs.begin();
+        let next = epochs.next();
+        for _ in 0..100 {
+            let between = epochs.begin();
+            epochs.next();
+            epochs.end(between);
+        }
+        let last = epochs.begin();
+        assert_eq!(
+            (epochs.earlier.len(), epochs.is_quiet_before(next), epochs.is_quiet_before(first)),
+            (1, false, true)
+        );
+        epochs.end(first);
+        assert_eq!((epochs.earlier.len(), epochs.is_quiet_before(last), epochs.is_quiet()), (0, true, false));
+        assert!(!epochs.is_quiet_before(last + 1));
+        epochs.end(last);
+        assert!(epochs.is_quiet() && epochs.is_quiet_before(last + 1));
     }
 }

@@ -62,8 +62,6 @@ pub(super) struct Task {
     pub doubted: bool,
     /// It is answered.
     pub answered: bool,
-    /// What lies in its buffer is its answer.
-    pub sends_buffer: bool,
 }
 
 impl Task {
@@ -85,7 +83,6 @@ impl Task {
             aborted: false,
             doubted: false,
             answered: false,
-            sends_buffer: false,
         }
     }
 
@@ -224,7 +221,9 @@ impl Session {
             }
         }
         self.cids.insert(sqe.cid(), id.slot);
-        self.fuse(subsystems, id);
+        if sqe.fuse() > 0 || self.fused.is_some() {
+            self.fuse(subsystems, id);
+        }
         if let Some(reply) = reply {
             self.answer_data(id, &reply);
             if self.is_refused {
@@ -233,7 +232,7 @@ impl Session {
             return Ok(discard());
         }
         if data == 0 {
-            self.arrived(subsystems, id, 0, false);
+            self.advance_task(subsystems, id);
             return Ok(None);
         }
         let Some(takes) = self.tasks.get(id).map(|task| task.takes) else { return Ok(discard()) };

@@ -33,10 +33,10 @@ impl Session {
     /// Ends a command that has read into its buffer.
     pub(super) fn answer_from_buffer(&mut self, id: RequestId, data: &[u8]) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.sends_buffer = true;
+        task.answered = true;
         let cid = task.sqe.cid();
         self.send(cid, (data, 0), Some(id));
-        self.retire(id);
+        self.free_name(cid, id);
     }
 
     /// Data, and that all went well: in the same PDU where no completion has to tell of the queue's head.
@@ -75,19 +75,22 @@ impl Session {
         }
     }
 
-    /// The command is answered, and its name free. Its buffer is so, too, or once it is sent.
+    /// The command is answered, and its name and its buffer are free.
     fn retire(&mut self, id: RequestId) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.answered = true;
+        let cid = task.sqe.cid();
+        self.free_name(cid, id);
+        self.forget(id);
+    }
+
+    /// A command is answered: its name is free.
+    fn free_name(&mut self, cid: u16, id: RequestId) {
         // Hosts of Linux before 6.5 send no Keep Alive while commands end, whenever those began.
         self.is_active = true;
-        let (cid, sends_buffer) = (task.sqe.cid(), task.sends_buffer);
         self.cids.remove(cid);
         if self.fused == Some(id) {
             self.fused = None;
-        }
-        if !sends_buffer {
-            self.forget(id);
         }
     }
 }

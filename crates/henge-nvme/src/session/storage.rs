@@ -13,23 +13,37 @@ use henge_core::{Fault, RequestId};
 impl Session {
     /// Goes on with a command as far as it can go.
     pub(super) fn advance_task(&mut self, subsystems: &mut Subsystems, id: RequestId) {
-        let Some(task) = self.tasks.get(id) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
         if task.at_storage || task.answered || self.incoming.as_ref().is_some_and(|it| it.needs(id)) {
             return;
         }
-        let needs_more = task.received < task.takes;
-        match &task.work {
-            Work::Answer(_) if needs_more => {} // what was asked for is still to come
-            Work::Answer(ending) => self.answer(subsystems, id, *ending),
-            Work::Storage(action) if action.buffer() > 0 && task.holds == 0 => {
-                self.await_room(subsystems, id)
+        let needs = if task.holds == 0 { task.buffer() } else { 0 };
+        if needs > 0 {
+            let has_capacity = self.held == 0 || self.held + needs as u64 <= self.limits.held;
+            if !has_capacity || !self.waiting.is_empty() || task.partner.is_some() {
+                return self.await_room(subsystems, id);
             }
-            Work::Half(first, _) if needs_more && !self.holds(*first) => {} // goes on when that one does
+            task.holds = needs;
+            self.held += needs as u64;
+        }
+        let needs_more = task.received < task.takes;
+        match task.work {
+            Work::Answer(_) if needs_more => {} // what was asked for is still to come
+            Work::Answer(ending) => self.answer(subsystems, id, ending),
+            Work::Half(first, _) if needs_more => {
+                if self.holds(first) {
+                    self.ask(id); // otherwise it goes on when that one does
+                }
+            }
             _ if needs_more => self.ask(id),
             Work::Parameters(..) => self.parameters_arrived(subsystems, id),
-            Work::Storage(Action::CompareWrite { .. }) if !self.is_paired(id) => {}
+            Work::Storage(Action::CompareWrite { .. }) => {
+                if self.is_paired(id) {
+                    self.execute(subsystems, id);
+                }
+            }
             Work::Storage(_) | Work::Several(_) | Work::Reserve(_) => self.execute(subsystems, id),
-            Work::Half(first, _) => self.advance_task(subsystems, *first),
+            Work::Half(first, _) => self.advance_task(subsystems, first),
             Work::Derive => {}
             Work::Event => {
                 self.events.push_back(id);

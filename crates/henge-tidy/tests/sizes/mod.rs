@@ -23,7 +23,6 @@ const LARGER: &[(&str, &str, &str)] = &[
     ("henge-iscsi", "Targets", "one machine: what a session does to others of its target"),
     ("henge-nbd", "Session", "one machine: what a message may do depends on all of the connection's state"),
     ("henge-nvme", "Session", "one machine: what a PDU may do depends on all of the connection's state"),
-    ("henge-nvme", "Task", "a command of that machine"),
     ("henge-nvme", "Controller", "one machine: the properties and features that a host sees together"),
     ("henge-nvme", "Subsystems", "one machine: what a host does to others of its subsystem"),
 ];
