@@ -208,7 +208,7 @@ impl Proxy {
         self.take_adopted();
         while !self.departure.stop.is_stopped() {
             let now = self.now();
-            let gate_wakes = self.requests.gate.wake_at().filter(|_| self.requests.has_slots());
+            let gate_wakes = self.requests.gate.wake_at();
             let look = now + self.departure.looks_every();
             let peers_wake = self.peers.as_ref().map(Peers::wake_at);
             let wakes = [gate_wakes, peers_wake, self.requests.looks_at(), Some(look)];

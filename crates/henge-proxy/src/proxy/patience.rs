@@ -139,10 +139,12 @@ impl Proxy {
     }
 
     pub(super) fn drop_waiting(&mut self, id: RequestId, now: Instant, expired: bool) {
-        if self.requests.ios.get(id).is_none_or(|io| io.message.is_none())
-            || self.requests.gate.cancel(id, now).is_none()
-        {
+        if self.requests.ios.get(id).is_none_or(|io| io.message.is_none()) {
             return;
+        }
+        if self.requests.gate.cancel(id, now).is_none() {
+            // It stands in the lane, and its flow was charged.
+            self.requests.gate.complete(id, true, now);
         }
         self.requests.dirty = true;
         let io = self.requests.ios.remove(id).expect("just seen");

@@ -1,13 +1,15 @@
 //! What requests at the server have of the depth.
 //!
 //! # The problem
-//! The depth counts requests. But one of 65,000 pieces keeps a server busy for as long as many others do. And one whose client sends no
-//! data keeps it busy with nothing, for as long as it likes. While such requests fill the depth, everybody else waits.
+//! The depth counts requests. But one of 65,000 pieces keeps a server busy for three seconds. And one whose client sends no data keeps it
+//! busy with nothing, for as long as it likes. While such requests fill the depth, everybody else waits.
 //!
 //! # The rule
-//! - A request of p pieces takes ⌈p / 1024⌉ slots. Nothing goes while as many slots are taken as the depth has. So one request may exceed it.
-//! - While something waits, requests with slots are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
-//!   slots back after 10 ms where it waits for its client, and after 1 s in any case. It goes on beside the depth.
+//! - A request of more than 64 pieces has no slot of the depth. The gate charges it and says when its turn is. Then it stands in a lane. Of p
+//!   pieces it takes ⌈p / 64⌉ places there, of as many as the depth has. One may exceed them.
+//! - While something waits, requests at the server are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
+//!   slot or its places back: after 10 ms where it waits for its client, and after 1 s in any case, or 100 µs a piece more. It goes on beside the
+//!   others.
 //!
 //! A write waits for its client until all of its data has come. A read does where its client does not take what has come for it. Either does
 //! behind a message of which its client owes the rest.
@@ -27,8 +29,8 @@ use henge_core::{Duration, Instant, RequestId};
 use henge_pvfs2::{Direction, IoState, direction};
 use std::collections::VecDeque;
 
-/// Pieces of the file that one slot goes through: a server takes about a millisecond for them.
-const PIECES: u64 = 1024;
+/// Pieces of the file for one slot: a server takes about as long for them as for 4 MiB.
+const PIECES: u64 = 64;
 /// How often requests are looked at.
 const LOOK: Duration = Duration::from_millis(10);
 /// One that moves less than that does not move.
@@ -36,6 +38,8 @@ const MOVES: u64 = 64 << 10;
 /// Patience with a request that does not move, where its client is to blame, and where nobody knows.
 const CLIENTS: Duration = LOOK;
 const ANYBODYS: Duration = Duration::from_secs(1);
+/// And more of it for each slot's pieces.
+const FOR_PIECES: Duration = Duration::from_micros(100 * PIECES);
 
 /// A request that has slots.
 struct Holder {
@@ -50,6 +54,8 @@ struct Holder {
 #[derive(Default)]
 pub(super) struct Slots {
     holders: VecDeque<Holder>,
+    /// Who waits for places in the lane, and how many are taken there.
+    lane: VecDeque<RequestId>,
     taken: u64,
     look_at: Instant,
 }
@@ -59,17 +65,27 @@ pub(super) fn of_pieces(pieces: u64) -> u64 {
     pieces.div_ceil(PIECES).max(1)
 }
 
+/// Of which so many are places in the lane.
+fn in_lane(slots: u64) -> u64 {
+    if slots > 1 { slots } else { 0 }
+}
+
 impl Slots {
+    /// It is the turn of a request of many pieces.
+    pub(super) fn queue(&mut self, id: RequestId) {
+        self.lane.push_back(id);
+    }
+
     /// A request goes to the server.
     pub(super) fn take(&mut self, id: RequestId, slots: u64, now: Instant) {
-        self.taken += slots;
+        self.taken += in_lane(slots);
         self.holders.push_back(Holder { id, slots, since: now, moved: 0 });
     }
 
     /// It is over.
     pub(super) fn free(&mut self, id: RequestId) {
         if let Some(at) = self.holders.iter().position(|holder| holder.id == id) {
-            self.taken -= self.holders.remove(at).map_or(0, |holder| holder.slots);
+            self.taken -= self.holders.remove(at).map_or(0, |holder| in_lane(holder.slots));
         }
     }
 
@@ -82,15 +98,21 @@ impl Slots {
 }
 
 impl Requests {
-    /// Whether another request may go, as far as what is at the server takes more slots than one each.
-    pub(super) fn has_slots(&self) -> bool {
-        let slots = &self.slots;
-        slots.taken == slots.holders.len() as u64 || slots.taken < u64::from(self.gate.depth())
+    /// The next of many pieces that may go.
+    pub(super) fn next_of_lane(&mut self) -> Option<RequestId> {
+        while self.slots.taken < u64::from(self.gate.depth()) {
+            let id = self.slots.lane.pop_front()?;
+            // Its client may be gone.
+            if self.ios.get(id).is_some() {
+                return Some(id);
+            }
+        }
+        None
     }
 
     /// When to look who holds slots in vain.
     pub(super) fn looks_at(&self) -> Option<Instant> {
-        let waits = self.gate.queued() > 0 || !self.refused.is_empty();
+        let waits = self.gate.queued() > 0 || !self.refused.is_empty() || !self.slots.lane.is_empty();
         (waits && !self.slots.holders.is_empty()).then_some(self.slots.look_at)
     }
 }
@@ -106,9 +128,12 @@ pub(super) fn look_at(proxy: &mut Proxy, now: Instant) {
         if moved >= holder.moved + MOVES {
             (holder.since, holder.moved) = (now, moved);
         }
-        let patience = if waits { CLIENTS } else { ANYBODYS };
-        if now.since(holder.since) >= patience && proxy.requests.gate.give_back(holder.id, now) {
-            proxy.requests.slots.taken -= holder.slots;
+        let places = in_lane(holder.slots);
+        let patience =
+            if waits { CLIENTS } else { ANYBODYS + Duration::from_nanos(FOR_PIECES.as_nanos() * places) };
+        let is_over = now.since(holder.since) >= patience;
+        if is_over && (places > 0 || proxy.requests.gate.give_back(holder.id, now)) {
+            proxy.requests.slots.taken -= places;
             proxy.requests.dirty = true;
         } else {
             proxy.requests.slots.holders.push_back(holder);

@@ -338,7 +338,7 @@ fn requests_that_move_next_to_nothing_count_their_least() {
         (io(1, Direction::Read, 1), Ok(1), 1, LEAST),
         (io(1, Direction::Read, 4 << 20), Ok(0), 0, LEAST),
         (io(1, Direction::Read, 4 << 20), Err(-2), 0, LEAST),
-        (long, Ok(0), 0, 300 << 10),
+        (long, Ok(0), 0, 300 * LEAST / 4),
     ] {
         let mut world = World::new();
         let (mut client, mut server) = world.connect();

@@ -22,29 +22,44 @@ fn accept(server: &mut TcpStream, tag: i64) {
     server.write_all(&encode_io_response(tag, Version::V7000, Ok(0))).expect("sent");
 }
 
-/// A server goes through 65,000 pieces for 50 ms. Four at once kept neighbours waiting for all of them.
+/// A server goes through 65,000 pieces for three seconds. Four at once kept neighbours waiting for all of them.
 #[test]
-fn requests_of_many_pieces_take_many_slots() {
+fn requests_of_many_pieces_have_a_lane() {
     let mut world = World::deep(4, "sfq", 8, "");
-    let all: Vec<_> = (0..3).map(|_| world.connect()).collect();
+    let mut all: Vec<_> = (0..5).map(|_| world.connect()).collect();
     let (long, short) = (strided(1, 65_000), io(1, Direction::Read, 100));
-    for ((client, _), message) in all.iter().zip([&long, &long, &short]) {
+    for ((client, _), message) in all.iter().zip([&long, &long, &long, &short, &short]) {
         let mut client = client;
         client.write_all(message).expect("sent");
         world.turn();
     }
     assert!(comes(&all[0].1, &long), "one may go");
-    assert!(is_dry(&all[1].1) && is_dry(&all[2].1), "it takes all slots");
-    assert!(world.proxy.requests.gate.queued() == 2 && world.proxy.requests.looks_at().is_some());
+    assert!(is_dry(&all[1].1) && is_dry(&all[2].1), "and no more of them");
+    assert!(comes(&all[3].1, &short) && comes(&all[4].1, &short), "it is in nobody's way");
+    // Whose client has gone leaves the lane.
+    drop(all.remove(1));
+    world.turn();
     (&all[0].1).write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
     world.turn();
     assert!(comes(&all[1].1, &long));
-    // Short ones have one each.
+    let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
+    assert_eq!((meters.pending, meters.completed.requests), (3, 2));
+    // As long as it may take, nobody else of its kind goes.
+    let (mut client, server) = world.connect();
+    client.write_all(&long).expect("sent");
+    world.after(Duration::from_secs(7));
+    assert!(is_dry(&server));
+    world.after(Duration::from_millis(600));
+    assert!(comes(&server, &long));
+}
+
+#[test]
+fn few_pieces_take_one_slot() {
     let mut world = World::deep(4, "sfq", 8, "");
     let all: Vec<_> = (0..5).map(|_| world.connect()).collect();
     for (client, _) in &all {
         let mut client = client;
-        client.write_all(&strided(1, 1024)).expect("sent");
+        client.write_all(&strided(1, 64)).expect("sent");
     }
     world.turn();
     assert_eq!(all.iter().filter(|(_, server)| !is_dry(server)).count(), 4);
