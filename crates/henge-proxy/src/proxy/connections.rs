@@ -165,8 +165,11 @@ impl Proxy {
         for id in pair.all_pending() {
             match self.requests.gate.cancel(id, now) {
                 Some(_) => drop(self.requests.ios.remove(id)),
-                // The server does it all the same.
-                None => served(self, id, true, now),
+                // The server does it all the same, and nobody will know how much.
+                None => {
+                    self.requests.abandoned(id, now);
+                    served(self, id, true, now);
+                }
             }
         }
         drop(pair);

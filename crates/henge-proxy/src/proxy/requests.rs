@@ -66,6 +66,13 @@ impl Requests {
         }
     }
 
+    /// Its connection has ended while it was at the server: it costs what one does that nobody can read, at least.
+    pub(super) fn abandoned(&mut self, id: RequestId, now: Instant) {
+        if let Some(io) = self.ios.get(id) {
+            self.gate.moves(id, io.bytes.max(io.least).max(UNREAD), now);
+        }
+    }
+
     /// Whether nothing of a connection is at the server.
     pub(super) fn only_wait(&self, pair: &Pair) -> bool {
         let waits = |id: &RequestId| self.ios.get(*id).is_none_or(|io| io.message.is_some());

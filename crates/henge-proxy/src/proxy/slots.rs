@@ -8,15 +8,15 @@
 //! - A request of more than 64 pieces has no slot of the depth. The gate charges it and says when its turn is. Then it stands in a lane. Of p
 //!   pieces it takes ⌈p / 64⌉ places there, of as many as the depth has. One may exceed them.
 //! - While something waits, requests at the server are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
-//!   slot or its places back: after 10 ms where it waits for its client, and after 1 s in any case, or 100 µs a piece more. It goes on beside the
+//!   slot or its places back: after 20 ms where it waits for its client, else after 1 s, or 100 µs a piece more. It goes on beside the
 //!   others.
 //!
-//! A write waits for its client until all of its data has come. A read does where its client does not take what has come for it. Either does
+//! A write waits for its client until all of its data has come; then only its server is waited for, for however long. A read does where its client does not take what has come for it. Either does
 //! behind a message of which its client owes the rest.
 //!
 //! # Example
 //! Depth 4. An application sends four writes and no data. Before, its neighbours waited until the server gave them up, 30 s later. Now they wait
-//! for 20 ms. Of its further requests so many go that eight are beside the depth; the gate keeps the rest, as it does with
+//! for 30 ms. Of its further requests so many go that eight are beside the depth; the gate keeps the rest, as it does with
 //! whoever has requests that hang.
 //!
 //! # Price
@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// One that moves less than that does not move.
 const MOVES: u64 = 64 << 10;
 /// Patience with a request that does not move, where its client is to blame, and where nobody knows.
-const CLIENTS: Duration = LOOK;
+const CLIENTS: Duration = Duration::from_millis(20);
 const ANYBODYS: Duration = Duration::from_secs(1);
 /// And more of it for each slot's pieces.
 const FOR_PIECES: Duration = Duration::from_micros(100 * PIECES);
@@ -131,7 +131,7 @@ pub(super) fn look_at(proxy: &mut Proxy, now: Instant) {
         let places = in_lane(holder.slots);
         let patience =
             if waits { CLIENTS } else { ANYBODYS + Duration::from_nanos(FOR_PIECES.as_nanos() * places) };
-        let is_over = now.since(holder.since) >= patience;
+        let is_over = now.since(holder.since) >= patience && !has_all(proxy, holder.id);
         if is_over && (places > 0 || proxy.requests.gate.give_back(holder.id, now)) {
             proxy.requests.slots.taken -= places;
             proxy.requests.dirty = true;
@@ -147,6 +147,19 @@ fn progress(proxy: &mut Proxy, id: RequestId) -> (u64, bool) {
     let (slot, Some(tag)) = (io.pair, io.tag) else { return (0, false) };
     let Some(pair) = proxy.pairs.get_mut(slot) else { return (0, false) };
     (moved(pair, tag), pair.waits_for_client(tag))
+}
+
+/// Whether all data of a write has come: it is its server's from there on.
+fn has_all(proxy: &Proxy, id: RequestId) -> bool {
+    let io = proxy.requests.ios.get(id);
+    let pair = io
+        .and_then(|io| proxy.pairs.open.in_slot(io.pair as u32))
+        .and_then(|pair| proxy.pairs.open.get(pair));
+    let (Some(pair), Some(tag)) = (pair, io.and_then(|io| io.tag)) else { return false };
+    let Some(IoState::Moving { moved, expected: Some(all) }) = pair.connection.io_state(tag) else {
+        return false;
+    };
+    moved >= all && direction(&pair.connection, tag) == Some(Direction::Write)
 }
 
 /// Bytes of a request that have passed.

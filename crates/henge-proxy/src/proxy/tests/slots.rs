@@ -83,7 +83,7 @@ fn whoever_sends_no_data_keeps_no_slot() {
     accept(&mut its_server, 1);
     world.turn();
     world.after(MS);
-    world.after(Duration::from_millis(8));
+    world.after(Duration::from_millis(18));
     assert!(is_dry(&server), "the data may be on its way");
     world.after(Duration::from_millis(10));
     assert!(comes(&server, &read));
@@ -131,7 +131,42 @@ fn whoever_takes_no_data_keeps_no_slot() {
     world.turn();
     world.after(Duration::from_millis(10));
     world.after(Duration::from_millis(11));
+    world.after(Duration::from_millis(11));
     assert!(comes(&server, &read));
+}
+
+/// A slow server has what it is to write. More at once would not make it faster, and others would wait behind.
+#[test]
+fn a_write_whose_data_has_come_keeps_its_slot() {
+    let mut world = World::with(8);
+    let (mut first, mut its_server) = world.connect();
+    let (mut other, server) = world.connect();
+    first.write_all(&io(1, Direction::Write, 1000)).expect("sent");
+    world.turn();
+    assert!(comes(&its_server, &io(1, Direction::Write, 1000)));
+    accept(&mut its_server, 1);
+    first.write_all(&data(1, 1000)).expect("sent");
+    other.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    world.turn();
+    (0..30).for_each(|_| world.after(Duration::from_millis(500)));
+    assert!(is_dry(&server));
+    its_server.write_all(&encode_write_completion(1, Version::V7000, Ok(1000))).expect("sent");
+    world.turn();
+    assert!(comes(&server, &io(1, Direction::Read, 100)));
+}
+
+/// Whoever comes, has a slot for almost a second, goes and comes again had left others 64 KiB for each.
+#[test]
+fn requests_that_end_with_their_connections_are_not_cheap() {
+    let mut world = World::with(8);
+    let (mut client, server) = world.connect();
+    client.write_all(&io(1, Direction::Read, 100)).expect("sent");
+    world.turn();
+    assert!(comes(&server, &io(1, Direction::Read, 100)));
+    drop((client, server));
+    world.turn();
+    let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
+    assert_eq!((world.open(), meters.completed.service.get()), (0, 4 << 20));
 }
 
 /// Nobody knows why a server does not answer; it may not even read that connection.
