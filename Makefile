@@ -78,6 +78,10 @@ test-storage: build ## A killed node's writes against its successor's, on a disk
 test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed and started again under fio (about two minutes; ARGS=memory: a part)
 	@HENGE=$(COMMAND) ./tools/test-nbd-pool $(ARGS)
 
+.PHONY: test-orangefs
+test-orangefs: build ## `henge proxy` before OrangeFS servers of this machine: data, lists, shares, SIGHUP, kills, attackers (a minute; ORANGEFS=DIR: where it is installed; ARGS=data: a part)
+	@HENGE=$(COMMAND) ./tools/test-orangefs $(ARGS)
+
 .PHONY: test-ceph
 test-ceph: build ## A node before a Ceph cluster of this machine: data, clones, bad input, shares, gateways, kills, beside qemu-nbd (about four minutes; ARGS=data: a part)
 	@HENGE=$(COMMAND) ./tools/test-ceph $(ARGS)
