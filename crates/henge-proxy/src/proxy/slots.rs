@@ -11,7 +11,8 @@
 //!   slot or its places back: after 20 ms where it waits for its client, else after 1 s, or 100 µs a piece more. It goes on beside the
 //!   others.
 //!
-//! A write waits for its client until all of its data has come; then only its server is waited for, for however long. A read does where its client does not take what has come for it. Either does
+//! A write waits for its client until all of its data has come; then only its server is
+//! waited for, for however long. A read does where its client does not take what has come for it. Either does
 //! behind a message of which its client owes the rest.
 //!
 //! # Example
