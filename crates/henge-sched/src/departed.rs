@@ -11,7 +11,8 @@
 //!   it changes   it goes, and comes again; and E is no less than what it took costs at the new rate
 //! ```
 //!
-//! A flow changes as its rate or its burst does. To give up a promise is to go, and to get one is to come.
+//! A flow changes as its rate or its burst does. To give up a promise is to go, and to get one is to come. Limits (`bucket.rs`) and mClock's tags have a
+//! G of their own.
 //!
 //! **Example.** 100/s, bursts of 10: a flow sends 10 at 0 and goes, so G = 100 ms. One that comes at 20 ms has E = 100 ms: 2 conform at once,
 //! and the third at 30 ms.

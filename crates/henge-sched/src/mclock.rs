@@ -33,14 +33,15 @@
 //! exceed it together are refused (`overbook = true` takes them).
 
 use crate::booking::Booking;
+use crate::departed::Departed;
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::floor::Floor;
 use crate::spread::{At, Spread};
 use crate::weight::{OwnPace, ceil_instant, since_epoch};
 use crate::{Backlog, Flows, IndexedHeap, Terms, Weight};
 use henge_core::{
-    Completion, Contract, Cost, Dispatch, Duration, FlowId, Instant, Keeps, ParamError, Params, Rate,
-    Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason,
+    Completion, Contract, Cost, CostUnit, Dispatch, Duration, FlowId, Instant, Keeps, ParamError, Params,
+    Rate, Refused, Request, RequestId, Scheduler, Slots, VTime, WaitReason,
 };
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -73,6 +74,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         v: VTime::ZERO,
         last: VTime::ZERO,
         in_flight: 0,
+        gone: Gone::default(),
     }))
 }
 
@@ -89,24 +91,67 @@ struct Flow {
     next_r: VTime,
     next_l: VTime,
     next_p: VTime,
+    /// R and L are those of who went, until its first request comes (`departed.rs`).
+    fresh: Fresh,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Fresh {
+    r: bool,
+    l: bool,
 }
 
 impl Flow {
     /// Takes other terms: what they promise more holds at once, so tags that were made by less come nearer.
-    fn follow(&mut self, contract: &Contract, v: VTime, now: VTime) {
+    fn follow(&mut self, contract: &Contract, v: VTime, gone: &mut Gone, now: VTime) {
         let [rate, limit] = [contract.rate, contract.limit].map(|rate| rate.map(OwnPace::new));
         let retagged = |old: Option<OwnPace>, new: Option<OwnPace>, tag: VTime| match (old, new) {
             (Some(old), Some(new)) => old.retagged(&new, tag, now),
             _ => tag.min(now),
         };
+        self.leave(gone, rate.is_none(), limit.is_none());
         // A promise counts from when it was made.
         self.next_r = retagged(self.rate, rate, self.next_r).max(now);
         self.next_l = retagged(self.limit, limit, self.next_l);
+        if self.rate.is_none() && rate.is_some() {
+            (self.next_r, self.fresh.r) = (self.next_r.max(gone.reserved.paid()), true);
+        }
+        if self.limit.is_none() && limit.is_some() {
+            (self.next_l, self.fresh.l) = (self.next_l.max(gone.limited.paid()), true);
+        }
         let weight = Weight::new(contract.weight());
         self.next_p = self.weight.retagged(weight, self.next_p, v);
         self.whole = contract.whole.filter(|whole| whole.per_second > 0).map(OwnPace::new).or(rate);
         (self.rate, self.limit, self.weight) = (rate, limit, weight);
     }
+
+    /// It gives up its rate, or its limit.
+    fn leave(&mut self, gone: &mut Gone, rate: bool, limit: bool) {
+        if rate && self.rate.is_some() {
+            gone.reserved.add(self.next_r);
+        }
+        if limit && self.limit.is_some() {
+            gone.limited.add(self.next_l);
+        }
+    }
+
+    /// The first request of one that comes waits for its own cost at most.
+    fn begin(&mut self, first: &Request, now: VTime, unit: CostUnit) {
+        let Fresh { r, l } = std::mem::take(&mut self.fresh);
+        if let Some(rate) = self.rate.filter(|_| r) {
+            self.next_r = self.next_r.min(now + rate.span(first, unit));
+        }
+        if let Some(limit) = self.limit.filter(|_| l) {
+            self.next_l = self.next_l.min(now + limit.span(first, unit));
+        }
+    }
+}
+
+/// What flows that are gone took by reservation, and of their limits.
+#[derive(Default)]
+struct Gone {
+    reserved: Departed,
+    limited: Departed,
 }
 
 struct MClock {
@@ -130,6 +175,7 @@ struct MClock {
     v: VTime,
     last: VTime,
     in_flight: u32,
+    gone: Gone,
 }
 
 impl MClock {
@@ -151,6 +197,9 @@ impl MClock {
         let since = self.spread.since(head.request.id);
         let least = self.least_p();
         let flow = &mut self.flows[id];
+        if flow.fresh.r || flow.fresh.l {
+            flow.begin(&head.request, since_epoch(now), self.terms.unit);
+        }
         let since = since.filter(|_| flow.rate.is_some());
         let l = if flow.limit.is_some() { flow.next_l.max(arrival) } else { VTime::ZERO };
         match flow.rate {
@@ -248,7 +297,7 @@ impl Scheduler for MClock {
         self.booking.change(old, contract.rate)?;
         let flow = self.flows.get_or_insert_with(id, Flow::default);
         flow.booked = contract.rate;
-        flow.follow(&contract, self.v, since_epoch(now));
+        flow.follow(&contract, self.v, &mut self.gone, since_epoch(now));
         self.place(id, now);
         Ok(())
     }
@@ -256,7 +305,10 @@ impl Scheduler for MClock {
     fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         self.backlog.drain_flow(id, orphans);
         self.place(id, now);
-        let old = self.flows.remove(id);
+        let mut old = self.flows.remove(id);
+        if let Some(old) = &mut old {
+            old.leave(&mut self.gone, true, true);
+        }
         self.booking.release(old.and_then(|f| f.booked));
         self.settle();
     }

@@ -39,6 +39,7 @@
 //! - `limit`: a flow at its limit is set aside until it may go. Its tag is then at least v, so nothing is banked.
 
 use crate::cost::in_unit;
+use crate::departed::Departed;
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::foreign::{Owed, Policy};
 use crate::line::Line;
@@ -198,6 +199,8 @@ pub(crate) struct Sfq {
     /// The largest finish tag handed out.
     last: VTime,
     in_flight: u32,
+    /// What flows that are gone took of their limits.
+    departed: Departed,
 }
 
 impl Sfq {
@@ -215,6 +218,7 @@ impl Sfq {
             v: VTime::ZERO,
             last: VTime::ZERO,
             in_flight: 0,
+            departed: Departed::default(),
         }
     }
 
@@ -258,10 +262,11 @@ impl Sfq {
             }
         }
         let (key, request) = (Key::new(start, head.sequence), head.request.id);
-        match &flow.bucket {
-            Some(bucket) if bucket.ready_at() > now => {
+        let ready_at = |b: &Bucket| b.ready_at(in_unit(&head.request, flow.limits, self.terms.unit));
+        match flow.bucket.as_deref().map(ready_at) {
+            Some(until) if until > now => {
                 self.ready.remove(id.0);
-                self.limited.set(id.0, bucket.ready_at());
+                self.limited.set(id.0, until);
                 self.forgive_lag(request);
             }
             _ => {
@@ -469,8 +474,8 @@ impl Scheduler for Sfq {
         let old = std::mem::replace(&mut flow.weight, weight);
         flow.finish = old.retagged(weight, flow.finish, self.v);
         let limits = contract.limit.map_or(flow.limits, |limit| limit.unit);
-        if std::mem::replace(&mut flow.limits, limits) != limits {
-            flow.bucket = None;
+        if std::mem::replace(&mut flow.limits, limits) != limits || contract.limit.is_none() {
+            self.departed.add(flow.bucket.take().map_or(VTime::ZERO, |bucket| bucket.paid()));
         }
         let least = contract.amount("min_share").filter(|share| *share > 0).map(|share| share as u32);
         if contract.states("min_share") || flow.elsewhere.is_some() {
@@ -478,10 +483,10 @@ impl Scheduler for Sfq {
         }
         flow.bucket = match (contract.limit, flow.bucket.take()) {
             (Some(limit), Some(mut bucket)) => {
-                bucket.change(limit, contract.burst, now);
+                bucket.change(limit, contract.burst, &mut self.departed, now);
                 Some(bucket)
             }
-            _ => Bucket::of(&contract).map(Box::new),
+            _ => Bucket::of(&contract).map(|bucket| Box::new(bucket.begins(&self.departed, now))),
         };
         if !self.rules.tag_at_head && weight.get() > old.get() {
             self.retag_arrivals(id, old, weight);
@@ -497,6 +502,7 @@ impl Scheduler for Sfq {
 
     fn remove_flow(&mut self, id: FlowId, now: Instant, orphans: &mut Vec<Request>) {
         let Some(flow) = self.flows.remove(id) else { return };
+        self.departed.add(flow.bucket.as_ref().map_or(VTime::ZERO, |bucket| bucket.paid()));
         if let Some(line) = &mut self.line {
             line.advance(self.total_weight, now);
         }

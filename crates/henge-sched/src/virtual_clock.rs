@@ -36,6 +36,7 @@
 //! **Price.** A heap over the flows that have something waiting (`lead = "0s"`: two; `total`: three, and a clock more).
 
 use crate::bucket::Bucket;
+use crate::departed::Departed;
 use crate::entry::{DefaultDepth, Entry, OnDevice, Order};
 use crate::finish_clock::{ClockParams, FinishClocks, LATENCY, LATENCY_OF_REQUESTS};
 use crate::names::one_of;
@@ -76,6 +77,7 @@ fn build(params: &mut Params, terms: Terms) -> Result<Box<dyn Scheduler>, ParamE
         total: total.then(|| Total::new(knobs, terms.unit)),
         clocks: FinishClocks::new(knobs, terms.unit),
         buckets: Flows::new(),
+        departed: Departed::default(),
         backlog: Backlog::new(),
         spread: Spread::default(),
         turns: Turns::default(),
@@ -124,6 +126,8 @@ struct VirtualClock {
     clocks: FinishClocks,
     /// Of the flows that have a limit.
     buckets: Flows<Bucket>,
+    /// What flows that are gone took of their limits.
+    departed: Departed,
     backlog: Backlog<()>,
     /// What clocks of disks on several gates say.
     spread: Spread,
@@ -134,6 +138,11 @@ struct VirtualClock {
 }
 
 impl VirtualClock {
+    fn forget_limit(&mut self, flow: FlowId) {
+        let gone = self.buckets.remove(flow);
+        self.departed.add(gone.map_or(VTime::ZERO, |bucket| bucket.paid()));
+    }
+
     /// Tags the flow's first request, and puts the flow where it belongs.
     fn place(&mut self, flow: FlowId, now: Instant) {
         let Some(first) = self.backlog.front(flow) else {
@@ -141,7 +150,7 @@ impl VirtualClock {
             self.held.remove(flow.0);
             return;
         };
-        match self.buckets.get(flow).map(Bucket::ready_at).filter(|&at| at > now) {
+        match self.buckets.get(flow).map(|b| b.ready_at(first.request.cost)).filter(|&at| at > now) {
             Some(at) => {
                 self.stand_back(flow);
                 self.held.set(flow.0, at);
@@ -270,11 +279,12 @@ impl Scheduler for VirtualClock {
             total.clocks.set_flow(flow, &whole, now).expect("more may be promised there");
         }
         match (contract.limit, self.buckets.get_mut(flow)) {
-            (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst, now),
+            (Some(limit), Some(bucket)) => bucket.change(limit, contract.burst, &mut self.departed, now),
             (Some(limit), None) => {
-                self.buckets.get_or_insert_with(flow, || Bucket::new(limit, contract.burst));
+                let new = Bucket::new(limit, contract.burst).begins(&self.departed, now);
+                self.buckets.get_or_insert_with(flow, || new);
             }
-            (None, _) => drop(self.buckets.remove(flow)),
+            (None, _) => self.forget_limit(flow),
         }
         self.place(flow, now);
         Ok(())
@@ -286,7 +296,7 @@ impl Scheduler for VirtualClock {
         if let Some(total) = &mut self.total {
             total.clocks.forget(flow);
         }
-        self.buckets.remove(flow);
+        self.forget_limit(flow);
     }
     fn enqueue(&mut self, request: Request, now: Instant) {
         let (flow, foreign) = (request.flow, request.foreign);

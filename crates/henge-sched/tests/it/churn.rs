@@ -42,6 +42,11 @@ struct World {
 impl World {
     /// A device of 1000/s and a flow of 300/s, and room for six more.
     fn new(entry: &Entry) -> World {
+        let mut world = World::empty(entry);
+        world.set(0, &promised(entry, 300, 100, 10));
+        world
+    }
+    fn empty(entry: &Entry) -> World {
         let knobs: &[_] = match entry.name {
             "locality" => &[("cost", "disk time"), ("turn", "20ms")],
             _ => &[("cost", "requests")],
@@ -50,7 +55,7 @@ impl World {
         let params = knobs.iter().fold(Params::new(entry.name), |p, (key, value)| p.with(key, text(value)));
         let params = params.with("depth", Value::Integer(2));
         let gate = Gate::new(build(entry.name, params).unwrap_or_else(|e| panic!("{e}")));
-        let mut world = World {
+        World {
             gate,
             now: Instant::ZERO,
             ids: Pending::new(),
@@ -58,9 +63,7 @@ impl World {
             flying: VecDeque::new(),
             there: [false; 7],
             victim: Vec::new(),
-        };
-        world.set(0, &promised(entry, 300, 100, 10));
-        world
+        }
     }
     fn set(&mut self, flow: u32, contract: &Contract) {
         self.gate.set_flow(FlowId(flow), contract, self.now).unwrap_or_else(|e| panic!("{e}"));
@@ -208,6 +211,37 @@ fn neighbours_that_come_and_go_take_nothing_of_a_promise() {
         }
     }
     assert!(short.is_empty(), "{short:#?}");
+}
+
+/// Whoever is removed and added again, or gives its limit up and takes it again, has no more than the limit, and its burst once.
+#[test]
+fn a_limit_holds_for_who_comes_again() {
+    let mut long = Vec::new();
+    for entry in SCHEDULERS.iter().filter(|entry| entry.keeps.contains(&"limit")) {
+        let burst = entry.keeps.contains(&"burst").then_some(Cost::new(50_000_000));
+        let limited = |limit| Contract { limit: Some(Rate::requests(limit)), burst, ..Contract::default() };
+        let tricks = [Trick::Return, Trick::Renounce, Trick::Haggle];
+        for (trick, ms) in tricks.into_iter().flat_map(|trick| [5u64, 50, 500].map(|ms| (trick, ms))) {
+            let mut world = World::empty(entry);
+            world.set(0, &limited(100));
+            world.fill(0, 64);
+            for step in 1..4000 / ms {
+                world.run(Instant::ZERO + Duration::from_millis(ms * step));
+                match trick {
+                    Trick::Return => world.remove(0),
+                    Trick::Renounce => world.set(0, &Contract::best_effort()),
+                    _ => world.set(0, &limited(101)),
+                }
+                world.set(0, &limited(100));
+                world.fill(0, 64);
+            }
+            let got = world.victim.len();
+            if got > 404 + 50 + 4 {
+                long.push(format!("{} {trick:?}, each {ms} ms: {got}", entry.name));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
 }
 
 /// What a neighbour does.
