@@ -7,7 +7,7 @@
 //! have there already decides. So is a disk that lies on other nodes and does not name this one: they let nobody in by it.
 
 use crate::config::{DiskConfig, NodeConfig, PoolConfig};
-use henge_core::{Contract, CostUnit, Duration, ParamError, Rate, Value};
+use henge_core::{Contract, CostUnit, Duration, ParamError, Params, Value};
 
 /// What was found.
 #[derive(Default)]
@@ -66,9 +66,12 @@ fn unmeasured(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) 
 fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig], found: &mut Grounds) {
     let mut sum = 0.0;
     for disk in promised {
-        let on_each = |rate: &Rate| rate.per_second as f64 / 1e6 / disk.pools.len() as f64;
+        // A pool reserves its part as many times as the leeway says.
+        let part = disk.contract.part(disk.leeway, disk.pools.len() as u64);
         match &disk.contract.rate {
-            Some(rate) if rate.unit == CostUnit::Requests => sum += on_each(rate),
+            Some(rate) if rate.unit == CostUnit::Requests => {
+                sum += part.rate.map_or(0.0, |rate| rate.per_second as f64 / 1e6);
+            }
             Some(rate) => found.warnings.push(format!(
                 "warning  disk {}: a rate of {rate} counts {}; pool {} was measured in requests a second, so nobody knows whether it fits",
                 disk.name, rate.unit, pool.name,
@@ -104,8 +107,8 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
 
 /// On a device with many requests at once, whoever floods it decides what a promise is worth, unless the depth gives way.
 fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
-    let Some(Value::Integer(depth)) = pool.scheduler.knobs.clone().get_mut("depth").cloned() else { return };
-    if !pool.scheduler.device || depth <= FEW {
+    let Some(depth) = fixed(pool.scheduler.knobs.clone()).filter(|depth| *depth > FEW) else { return };
+    if !pool.scheduler.device {
         return;
     }
     for disk in promised {
@@ -116,6 +119,21 @@ fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds)
             terms(&disk.contract),
             pool.name,
         ));
+    }
+}
+
+/// `depth = 32` and `depth = { fixed = { depth = 32 } }` say the same.
+fn fixed(mut knobs: Params) -> Option<i64> {
+    match knobs.get_mut("depth")? {
+        Value::Integer(depth) => Some(*depth),
+        Value::Table(depth) => match depth.get_mut("fixed")? {
+            Value::Table(fixed) => match fixed.get_mut("depth")? {
+                Value::Integer(depth) => Some(*depth),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -181,8 +199,11 @@ mod tests {
             found.len() == 1 && found[0].contains("disk web") && found[0].contains("32 at once"),
             "{found:?}"
         );
+        let found = warned(device, "{ mclock = { depth = { fixed = { depth = 32 } } } }", &both);
+        assert!(found.len() == 1 && found[0].contains("32 at once"), "{found:?}");
         for (medium, scheduler, disks) in [
             (device, "\"mclock\"", &both),
+            (device, "{ mclock = { depth = { kept = { most = 64 } } } }", &both),
             (device, "{ mclock = { depth = 2 } }", &both),
             (device, deep, &web),
             ("memory = true", deep, &both),
@@ -210,6 +231,30 @@ mod tests {
         );
         assert_eq!(warned("\"n1/p\"", "through = [\"n2\"]\n"), [""; 0]);
         assert_eq!(warned("\"n1/p\", \"n2/p\"", ""), [""; 0]);
+    }
+
+    /// Of a disk on two pools each reserves half of its rate, and as many times that as its leeway says.
+    #[test]
+    fn leeway_counts() {
+        let pool = |name| {
+            format!(
+                "[[pool]]\nname = \"{name}\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"mclock\"\n\
+                 profile = {{ iops = \"1000/s\", service = \"10ms\" }}\n"
+            )
+        };
+        let found = |rate: u32, leeway: &str| {
+            let disk = format!(
+                "[[disk]]\nname = \"d\"\npools = [\"p\", \"q\"]\ncapacity = \"1MiB\"\nleeway = {leeway}\n\
+                 contract = {{ rate = \"{rate}/s\" }}\n"
+            );
+            let text = pool("p") + &pool("q") + &disk;
+            look(&NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}")))
+        };
+        assert_eq!(
+            found(1000, "1.5").lines[1],
+            "grounds  pool q: measured 1000/s, promised 750/s; 250/s may still be promised"
+        );
+        assert_eq!((found(1400, "1.5").refused.len(), found(1400, "1").refused.len()), (2, 0));
     }
 
     #[test]
