@@ -50,6 +50,7 @@ impl World {
         let near = TcpStream::connect(server.local_addr().expect("its address")).expect("connected");
         near.set_nodelay(true).expect("a socket");
         let probe = (near, server.accept().expect("it came").0);
+        stay_at_this_processor();
         World { proxy, server, now: Instant::from_nanos(1), probe }
     }
 
@@ -89,6 +90,13 @@ impl World {
     fn open(&self) -> usize {
         self.proxy.pairs.open.len()
     }
+}
+
+/// What this thread sends comes in the order in which it was sent, also by other connections: one processor hands it all on.
+fn stay_at_this_processor() {
+    let mut here = rustix::thread::CpuSet::new();
+    here.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &here).expect("a processor on which it runs");
 }
 
 fn has_ended(mut socket: &TcpStream) -> bool {
