@@ -40,6 +40,11 @@ fn is_linked(links: &Links, peer: usize) -> bool {
     links.peers[peer].as_ref().is_some_and(|peer| peer.link.is_some())
 }
 
+/// Whether other nodes may serve a disk, too. One that lies on several loops of this node is this node's alone.
+fn has_others(disk: &Disk) -> bool {
+    disk.is_shared() || disk.config.is_of_cluster()
+}
+
 /// Whether a node has a part of a disk: one of its extents, or its seat.
 fn has_part(disk: &Disk, links: &Links, node: &str) -> bool {
     if disk.is_shared() {
@@ -51,7 +56,7 @@ fn has_part(disk: &Disk, links: &Links, node: &str) -> bool {
 /// The groups, each under its own number. Two names that give the same number would be one way to an initiator: then only
 /// this node is told of.
 fn groups(disk: &Disk, links: &Links, known: &[usize], good: bool) -> Vec<Group> {
-    let Some(here) = links.here().filter(|_| disk.spread.is_some()) else { return Vec::new() };
+    let Some(here) = links.here().filter(|_| has_others(disk)) else { return Vec::new() };
     let group = |node: &str| {
         let linked =
             if node == here { good } else { links.find(node).is_some_and(|peer| is_linked(links, peer)) };
@@ -97,7 +102,7 @@ impl TargetRegistry {
 
     /// Says the same to hosts that come by NVMe: how this node reaches the disk, and by which addresses others do.
     fn tell_hosts(&mut self, number: usize, disk: &Disk, links: &Links, known: &[usize]) {
-        let has_part = links.here().is_none_or(|here| has_part(disk, links, here));
+        let has_part = !has_others(disk) || links.here().is_none_or(|here| has_part(disk, links, here));
         let reach = match (&disk.spread, self.reservations.is_good(&disk.config.name)) {
             (_, false) => Reach::Inaccessible,
             (None, true) => Reach::Optimized,

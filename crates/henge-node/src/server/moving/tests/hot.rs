@@ -196,3 +196,17 @@ fn who_stops_a_hot_disk_stops_it_for_clients_of_all_loops() {
         }
     }
 }
+
+/// A node's name is for disks that other nodes know. One of the node's own is reached by one way, over however many loops it lies.
+#[test]
+fn a_disk_of_this_node_alone_has_one_way_to_it() {
+    let link = "[link]\nname = \"n2\"\nlisten = \"127.0.0.1:0\"\nsecret = \"0123456789abcdef\"\n";
+    for (of_pools, disk) in [("", "x"), ("", "wide"), ("every_core = true", "y")] {
+        let mut pair = Pair::of(64, of_pools, &[WIDE, link].concat());
+        (0..4).for_each(|round| pair.round(round % 2));
+        let mut initiator = Initiator::open(&mut pair, disk, 1);
+        let (status, inquiry) = initiator.ask(&mut pair, 0xc0, &[0x12, 0, 0, 0, 36, 0], &[], 36);
+        assert_eq!((status, inquiry[5] >> 4 & 3), (0, 0), "{disk}: no groups of target ports");
+        assert_eq!(initiator.ask(&mut pair, 0x80, &[0x16, 0, 0, 0, 0, 0], &[], 0).0, 0, "{disk}: RESERVE(6)");
+    }
+}
