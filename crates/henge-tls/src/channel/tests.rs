@@ -116,7 +116,8 @@ impl End for Ours {
         while self.channel.has_output() {
             let mut slices = [IoSlice::new(&[]); 3];
             let count = self.channel.output(&mut slices);
-            let offered: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+            let mut offered = Vec::new();
+            slices[..count].iter().for_each(|slice| offered.extend_from_slice(slice));
             // The socket takes a part.
             let taken = offered.len().div_ceil(2);
             bytes.extend_from_slice(&offered[..taken]);
@@ -276,6 +277,9 @@ fn place() -> impl Strategy<Value = usize> {
     prop_oneof![Just(0usize), 1usize..33_000, Just(128 << 10), 30_000usize..300_000]
 }
 
+/// What is said begins at another word each time.
+static WORDS: LazyLock<Vec<u8>> = LazyLock::new(|| (0..300_000usize).map(|at| (at / 7) as u8).collect());
+
 /// Two ends do so: what each said, and what each heard once everything was carried.
 fn talk(ends: &mut [Box<dyn End>; 2], acts: Vec<Act>) -> ([Vec<u8>; 2], [Vec<u8>; 2]) {
     let (mut said, mut heard) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
@@ -283,8 +287,8 @@ fn talk(ends: &mut [Box<dyn End>; 2], acts: Vec<Act>) -> ([Vec<u8>; 2], [Vec<u8>
     for (word, act) in acts.into_iter().chain(settle).enumerate() {
         match act {
             Act::Say(end, len) => {
-                let text: Vec<u8> = (0..len).map(|at| (word + at / 7) as u8).collect();
-                let taken = ends[end].says(&text);
+                let text = &WORDS[7 * word..][..len];
+                let taken = ends[end].says(text);
                 said[end].extend_from_slice(&text[..taken]);
             }
             Act::Carry(from, piece) => carry(ends, from, piece),
@@ -309,8 +313,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 fn carry(ends: &mut [Box<dyn End>; 2], from: usize, piece: usize) {
     let bytes = ends[from].goes();
-    // Bytes one by one are as good at a cut in a thousand places.
-    let piece = piece.max(bytes.len().div_ceil(1000)).max(1);
+    // Bytes one by one are as good at a cut in some hundred places.
+    let piece = piece.max(bytes.len().div_ceil(300)).max(1);
     for piece in bytes.chunks(piece) {
         ends[1 - from].comes(piece).unwrap();
     }

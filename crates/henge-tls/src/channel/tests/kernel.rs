@@ -65,7 +65,7 @@ impl End for Sealed {
             let sealed = self.ours.goes();
             self.wire.push_back(sealed);
         }
-        self.wire.drain(..).flatten().collect()
+        Vec::from(std::mem::take(&mut self.wire)).concat()
     }
 
     fn says(&mut self, text: &[u8]) -> usize {
