@@ -101,8 +101,8 @@ test-iscsi-guest: build ## The Linux kernel's initiator, in a QEMU guest: mkfs, 
 
 .PHONY: test-nvme
 test-nvme: ## NVMe/TCP from outside: sessions in any pieces, a node with NBD, iSCSI and NVMe clients on one contract, a thousand half-open hosts
-	$(CARGO) test -p henge-nvme
-	$(CARGO) test -p henge-node --test iscsi -- --include-ignored --nocapture nvme::
+	$(CARGO) test --locked -p henge-nvme
+	$(CARGO) test --locked --workspace --test iscsi -- --include-ignored --nocapture nvme::
 
 .PHONY: bench-nvme
 bench-nvme: build ## Server CPU per request over NVMe/TCP, beside iSCSI and NBD in one run (ARGS="--sizes 4096 --json", "--loops": by distance from the gate)
