@@ -7,20 +7,12 @@ import pathlib
 import signal
 import socket
 import subprocess
-import time
+
+from waiting import until
 
 HENGE = os.path.abspath(os.environ.get("HENGE", "target/release/henge"))
 TOOLS = pathlib.Path(__file__).resolve().parent.parent
 STRICT = os.environ.get("CEPH_STRICT", "1") == "1"
-
-
-def until(what, is_so, seconds=60):
-    end = time.monotonic() + seconds
-    while not (found := is_so()):
-        if time.monotonic() > end:
-            raise SystemExit(f"after {seconds} s: not {what() if callable(what) else what}")
-        time.sleep(0.05)
-    return found
 
 
 def run(*command, fails=False, seconds=120):

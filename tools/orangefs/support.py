@@ -8,7 +8,8 @@ import pathlib
 import signal
 import socket
 import subprocess
-import time
+
+from waiting import until
 
 HENGE = os.path.abspath(os.environ.get("HENGE", "target/release/henge"))
 ORANGEFS = pathlib.Path(os.environ.get("ORANGEFS", "/opt/orangefs"))
@@ -55,15 +56,6 @@ DEFAULTS = """<Defaults>
     </StorageHints>
 </FileSystem>
 """
-
-
-def until(what, is_so, seconds=60):
-    end = time.monotonic() + seconds
-    while not (found := is_so()):
-        if time.monotonic() > end:
-            raise SystemExit(f"after {seconds} s: not {what() if callable(what) else what}")
-        time.sleep(0.05)
-    return found
 
 
 def free_ports(count):
