@@ -416,6 +416,31 @@ fn disk_time_from(p: &mut Params, latency: Option<Latency>) -> Result<Option<Dis
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    /// Numbers of all lengths, where 64 bits are enough and where they are not.
+    fn any_length() -> impl Strategy<Value = u64> {
+        (any::<u64>(), 0u32..64).prop_map(|(n, shift)| n >> shift)
+    }
+
+    proptest! {
+        /// A time is the first in which the rate yields the cost; what a rate yields is the most that takes no longer.
+        #[test]
+        fn times_are_rounded_up_and_costs_down(rate in any_length(), cost in any_length(), time in any_length()) {
+            let rate = Rate::bytes(rate.max(1));
+            let takes = rate.time_for(Cost::new(cost));
+            if takes < Duration::MAX {
+                prop_assert!(rate.cost_in(takes) >= Cost::new(cost));
+                let before = takes.saturating_sub(Duration::from_nanos(1));
+                prop_assert!(takes == Duration::ZERO || rate.cost_in(before) < Cost::new(cost));
+            }
+            let yields = rate.cost_in(Duration::from_nanos(time));
+            if yields.get() < u64::MAX {
+                prop_assert!(rate.time_for(yields).as_nanos() <= time);
+                prop_assert!(rate.time_for(Cost::new(yields.get() + 1)).as_nanos() > time);
+            }
+        }
+    }
 
     #[test]
     fn a_part_is_neither_nothing_nor_more_than_the_whole() {
