@@ -178,6 +178,9 @@ fn judge(of: &mut Initiator, header_digest: bool) -> End {
 
 #[test]
 fn what_is_wrong_ends_its_own_session_and_disturbs_nobody() {
+    if !is_alone("bad::what_is_wrong_ends_its_own_session_and_disturbs_nobody") {
+        return;
+    }
     let (node, _state) = start("");
     let mut others =
         Bystanders { initiator: Initiator::connect(&node, 1), nbd: Nbd::connect(&node), round: 0 };
