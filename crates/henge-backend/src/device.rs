@@ -427,6 +427,9 @@ impl Store for Device {
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_freeing(name)
     }
+    fn begin_keeping(&mut self, disk: &str) -> io::Result<Step> {
+        self.begin_keeping_of(disk)
+    }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         self.next_step(name, outcome)
     }

@@ -197,6 +197,9 @@ impl Store for Directory {
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         self.begin_removing(name)
     }
+    fn begin_keeping(&mut self, disk: &str) -> io::Result<Step> {
+        Ok(if self.options.look { Step::There(0) } else { self.begin_keeping_of(disk) })
+    }
     fn go_on(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         self.next_step(name, outcome)
     }

@@ -56,7 +56,7 @@ pub use open::{EngineChoice, Options};
 pub use origin::Origin;
 pub use raw::Raw;
 pub use shared::{Claim, ImageMetadata, Register};
-pub use store::{Chore, Growth, Step, Store};
+pub use store::{Chore, Growth, Step, Store, put_aside};
 pub use traced::Traced;
 pub use volatile::Volatile;
 pub use watch::Watch;

@@ -82,6 +82,11 @@ pub trait Store: Backend<Payload = Buffer> {
         self.remove_part(name).map(|()| Step::There(0))
     }
 
+    /// Begins what [`settle`](Self::settle) does, for what nobody has opened of one disk. It is named as that disk is, not as its parts are.
+    fn begin_keeping(&mut self, _disk: &str) -> io::Result<Step> {
+        Ok(Step::There(0))
+    }
+
     /// Begins to let a part go: it is closed and stays as it is, so that another node may open it.
     fn begin_release(&mut self, name: &str) -> io::Result<Step> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("\"{name}\" is on a pool of this node alone")))
@@ -241,6 +246,10 @@ macro_rules! parts_behind {
             let $wrapper = self;
             $store.begin_removal(name)
         }
+        fn begin_keeping(&mut self, disk: &str) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_keeping(disk)
+        }
         fn begin_release(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_release(name)
@@ -336,6 +345,18 @@ pub(crate) use parts_behind;
 /// What is said when a sync failed.
 pub(crate) const SYNC_FAILED: &str = "a sync failed, so what was written since the last good one may be lost; every FLUSH and \
     FUA fails until the node begins again";
+
+/// What is said of a part that no disk has any more.
+pub fn put_aside(name: &str) -> String {
+    format!(
+        "the part \"{name}\" is no disk's any more and is kept; adopt = true in a disk of its name, or `henge pool discard`"
+    )
+}
+
+/// Whether a part is one of a disk's.
+pub(crate) fn is_of(part: &str, disk: &str) -> bool {
+    part.rsplit_once(".part").is_some_and(|(of, _)| of == disk)
+}
 
 /// Nobody inherits by a name alone.
 pub(crate) fn kept(name: &str, id: &str, len: u64) -> io::Error {

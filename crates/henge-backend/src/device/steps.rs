@@ -4,7 +4,7 @@
 use super::table::{Change, Record, State};
 use super::{Device, PAGE};
 use crate::Store;
-use crate::store::{Chore, Growth, Step};
+use crate::store::{Chore, Growth, Step, is_of, put_aside};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -28,6 +28,8 @@ enum Stage {
     Syncing,
     /// Adopt: the record `used` of a part that was kept is written.
     Adopting(Change),
+    /// Keep: the record `kept` of a part that nobody has opened is written. More of its disk may follow.
+    Keeping(Change),
     /// Claim: the record `used` is written.
     Using(Change),
     /// Grow: the new end is zeroed.
@@ -132,6 +134,18 @@ impl Device {
         Ok(self.wait(name, slot, 0, Stage::Adopting(change), Step::Run(chore)))
     }
 
+    /// What nobody has opened of a disk is nobody's by its name: one part after the other.
+    pub(super) fn begin_keeping_of(&mut self, disk: &str) -> io::Result<Step> {
+        let is_left =
+            |r: &Record| r.state == State::Used && is_of(&r.name, disk) && !self.open.contains_key(&r.name);
+        let Some((slot, record)) = self.table.records().find(|(_, r)| is_left(r)) else {
+            return Ok(Step::There(0));
+        };
+        let kept = Record { state: State::Kept, ..record.clone() };
+        let (change, chore) = self.begin_change(slot, Some(kept), false)?;
+        Ok(self.wait(disk, slot, 0, Stage::Keeping(change), Step::Run(chore)))
+    }
+
     /// The part is a disk's from now on.
     pub(super) fn begin_using(&mut self, name: &str) -> io::Result<Step> {
         let Some(&(slot, len)) = self.unclaimed.get(name) else { return Ok(Step::There(0)) };
@@ -189,6 +203,12 @@ impl Device {
             Stage::Adopting(change) => {
                 self.ended(change, outcome)?;
                 self.place_again(slot).map(|()| Step::There(0))
+            }
+            Stage::Keeping(change) => {
+                self.ended(change, outcome)?;
+                self.place_again(slot)?;
+                self.notices.push_back(put_aside(&self.table.get(slot).name));
+                self.begin_keeping_of(name)
             }
             // After an error it is still unclaimed, and can be removed.
             Stage::Using(change) => self.ended(change, outcome).map(|()| {

@@ -5,12 +5,12 @@ use super::{Directory, manage};
 use crate::Store;
 use crate::open;
 use crate::space::check_name;
-use crate::store::{Chore, Step};
+use crate::store::{Chore, Step, is_of, put_aside};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What is under way with the part of that name.
 pub(super) enum Half {
@@ -22,6 +22,8 @@ pub(super) enum Half {
     Claiming(String),
     Lengthening(String, u64),
     Removing(String),
+    /// What nobody has opened of the disk of that name gets other names: those of its parts that were kept.
+    Keeping(String, Arc<Mutex<Vec<String>>>),
 }
 
 impl Directory {
@@ -92,6 +94,20 @@ impl Directory {
         Ok(Step::Run(chore))
     }
 
+    /// What nobody has opened of a disk is nobody's by its name.
+    pub(super) fn begin_keeping_of(&mut self, disk: &str) -> Step {
+        let opened: Vec<String> = self.space.extents().iter().map(|part| part.name.clone()).collect();
+        let (path, of) = (self.path.clone(), disk.to_owned());
+        let names = Arc::new(Mutex::new(Vec::new()));
+        self.half = Some(Half::Keeping(of.clone(), Arc::clone(&names)));
+        Step::Run(Box::new(move || {
+            let kept =
+                manage::keep_unclaimed(&path, &|part| !is_of(part, &of) || opened.iter().any(|o| o == part))?;
+            *names.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+            Ok(None)
+        }))
+    }
+
     pub(super) fn next_step(&mut self, name: &str, outcome: io::Result<Option<File>>) -> io::Result<Step> {
         let there = |own: &Self| Step::There(own.space.find(name).map_or(0, |part| part.base));
         match self.half.take() {
@@ -109,6 +125,11 @@ impl Directory {
                     Err(e)
                 }
             },
+            Some(Half::Keeping(of, names)) if of == name => {
+                let kept = std::mem::take(&mut *names.lock().unwrap_or_else(PoisonError::into_inner));
+                self.notices.extend(kept.iter().map(|part| put_aside(part)));
+                outcome.map(|_| Step::There(0))
+            }
             Some(Half::Adopting(of)) if of == name => outcome.map(|_| Step::There(0)),
             // After an error it may have its name or not, is still unclaimed, and can be removed.
             Some(Half::Claiming(of)) if of == name => {
@@ -291,6 +312,29 @@ mod tests {
         assert!(matches!(pool.begin_adoption("a.part0"), Ok(Step::There(_))), "it is there");
         pool.open_part("a.part0", 4096).unwrap();
         assert_eq!(std::fs::read(dir.path().join("a.part0")).unwrap(), [7; 4096]);
+    }
+
+    /// What nobody opened of one disk is put aside, and said; what others have, or could not open, stays.
+    #[test]
+    fn what_nobody_opened_is_kept_in_a_step_that_may_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options { direct: false, ..Options::default() };
+        let mut pool = Directory::open(dir.path(), "p", 16 << 20, options).unwrap();
+        for name in ["a.part0", "a.part1", "a.part2", "b.part0"] {
+            std::fs::write(dir.path().join(name), [7; 4096]).unwrap();
+        }
+        pool.open_part("a.part1", 4096).unwrap();
+        let there = || ["a.part0", "a.part1", "a.part2", "b.part0"].map(|n| dir.path().join(n).exists());
+        for fails in [true, false] {
+            assert_eq!(there(), [true; 4]);
+            let begun = pool.begin_keeping("a");
+            assert!(matches!(begun, Ok(Step::Run(_))));
+            assert_eq!(carry_out(&mut pool, "a", begun, fails).is_err(), fails);
+        }
+        assert_eq!(there(), [false, true, false, true]);
+        let said: Vec<String> = std::iter::from_fn(|| pool.notice()).collect();
+        assert_eq!(said, ["a.part0", "a.part2"].map(put_aside));
+        assert_eq!(manage::kept(dir.path()).unwrap().len(), 2);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Disks come, change their contracts, and go: those of this shard alone, and those over several shards or nodes.
 
+use super::tickets::Work;
 use super::{Failed, NotAdded, Notice, PartOf, Plane, make};
 use crate::config::DiskConfig;
 use crate::spread::{across, extents};
@@ -92,15 +93,7 @@ pub(crate) fn settle_parts(plane: &mut Plane) {
         let name = &plane.pools.gates[g].name;
         match settled {
             Ok(parts) => {
-                for part in parts {
-                    plane.observers.notice(
-                        name,
-                        format!(
-                            "the part \"{part}\" is no disk's any more and is kept; adopt = true in a disk of its name, \
-                             or `henge pool discard`"
-                        ),
-                    );
-                }
+                parts.iter().for_each(|part| plane.observers.notice(name, henge_backend::put_aside(part)));
             }
             Err(e) => {
                 plane.observers.notice(name, format!("parts that are no disk's cannot be put aside: {e}"))
@@ -116,12 +109,12 @@ pub(crate) fn left_behind(plane: &mut Plane, disk: String, why: &str, parts: &[P
     why
 }
 
-/// Gives up a disk that is not served: what is still to be removed of it is [retired](super::tickets::Tickets::retired), and what could not be
-/// opened is kept.
-pub(crate) fn remove_failed(plane: &mut Plane, name: &str) {
-    let Some(failed) = plane.disks.failed.remove(name) else { return };
+/// Gives up a disk that is not served: what is still to be removed of it, and what could not be opened, is to be kept.
+pub(crate) fn remove_failed(plane: &mut Plane, name: &str) -> Vec<Work> {
+    let Some(failed) = plane.disks.failed.remove(name) else { return Vec::new() };
     if failed.remains.is_empty() {
-        return settle_parts(plane);
+        let of = |gate| Work::Keep(PartOf { gate, name: name.to_owned(), ..PartOf::default() });
+        return (0..plane.pools.gates.len()).map(of).collect();
     }
-    failed.remains.into_iter().for_each(|part| plane.tickets.retire(part));
+    failed.remains.into_iter().map(Work::Remove).collect()
 }

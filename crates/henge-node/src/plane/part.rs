@@ -3,7 +3,7 @@
 use henge_backend::{Claim, Origin};
 
 /// A part on the store behind a gate.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PartOf {
     pub gate: usize,
     pub name: String,

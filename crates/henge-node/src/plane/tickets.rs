@@ -55,6 +55,8 @@ pub(crate) enum Work {
     Remove(PartOf),
     /// Closed, and left to other nodes.
     Release(PartOf),
+    /// What nobody has opened of the disk is put aside, whichever parts that are. It goes by the disk's name.
+    Keep(PartOf),
 }
 
 impl Work {
@@ -65,7 +67,8 @@ impl Work {
             | Work::Claim(part)
             | Work::Lengthen(part, _)
             | Work::Remove(part)
-            | Work::Release(part) => part,
+            | Work::Release(part)
+            | Work::Keep(part) => part,
         }
     }
 }
@@ -129,7 +132,7 @@ impl Ticket {
     /// Nothing that it made is left; what it found, lengthened or removed stays so. What is still to be removed is, whatever becomes of one part.
     /// `is_new`: what its work concerned was made, and is nobody's.
     fn fail(&mut self, why: &io::Error, is_new: bool) {
-        let removes = matches!(self.works.front(), Some(Work::Remove(_)));
+        let removes = matches!(self.works.front(), Some(Work::Remove(_) | Work::Keep(_)));
         self.over(is_new);
         if !removes {
             self.works = self.made.drain(..).map(Work::Remove).collect();
@@ -255,6 +258,7 @@ impl Tickets {
             Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
             Work::Release(part) => store.begin_release(&part.name),
+            Work::Keep(part) => store.begin_keeping(&part.name),
         };
         self.take_step(pools, disks, i, step, now);
     }

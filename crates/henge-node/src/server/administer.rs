@@ -52,10 +52,10 @@ pub(super) fn discard(server: &mut Server, disk: &str, parts: Vec<PartOf>, reply
     );
 }
 
-/// A disk was removed: its parts go.
-pub(super) fn remove_parts(server: &mut Server, disk: &str, reply: Sender<Reply>) {
-    let parts = server.plane.tickets.retired();
-    let works = parts.iter().cloned().map(Work::Remove).collect();
+/// A disk was removed: its parts go, or are kept. Should that fail, those that were to go are still to be removed.
+pub(super) fn remove_parts(server: &mut Server, disk: &str, works: Vec<Work>, reply: Sender<Reply>) {
+    let goes = |work: &Work| if let Work::Remove(part) = work { Some(part.clone()) } else { None };
+    let parts = works.iter().filter_map(goes).collect();
     server.work.begin(
         &mut server.plane,
         disk,

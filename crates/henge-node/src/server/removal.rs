@@ -3,6 +3,7 @@
 use super::Server;
 use super::work::Removal;
 use crate::plane::manage;
+use crate::plane::tickets::Work;
 use crate::server::{administer, links, moving};
 use crate::spread::across;
 use crate::spread::seating;
@@ -22,8 +23,8 @@ pub(super) fn begin_removing(
     gone: Option<Sender<()>>,
 ) {
     if server.plane.disks.failed.contains_key(&name) {
-        manage::remove_failed(&mut server.plane, &name);
-        return administer::remove_parts(server, &name, reply);
+        let works = manage::remove_failed(&mut server.plane, &name);
+        return administer::remove_parts(server, &name, works, reply);
     }
     let number = match server.plane.disks.find(&name) {
         Ok(number) if !server.work.is_leaving(number) => number,
@@ -76,6 +77,7 @@ pub(super) fn go_on_removing(server: &mut Server) {
         server.registry.remove(number, &mut server.plane.links);
         server.registry.nvme.remove(number);
         links::reconsider_links(server, &name);
-        administer::remove_parts(server, &name, reply);
+        let works = server.plane.tickets.retired().into_iter().map(Work::Remove).collect();
+        administer::remove_parts(server, &name, works, reply);
     }
 }

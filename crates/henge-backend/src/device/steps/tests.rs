@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const PART: u64 = 3 << 20;
+const MIB: u64 = 1 << 20;
 
 fn again(dir: &Path) -> Device {
     let options = Options { direct: false, patience: std::time::Duration::ZERO, ..Options::default() };
@@ -307,4 +308,31 @@ fn what_was_kept_is_adopted_and_lengthened_in_steps() {
     assert_eq!(d.open_part("a", 2 * PART).unwrap(), base);
     assert!(bytes(&d, base, PART).iter().all(|byte| *byte == 7));
     assert!(bytes(&d, base + PART, PART).iter().all(|byte| *byte == 0));
+}
+
+/// What nobody opened of one disk is put aside, a record at a time, and said. What others have, or could not open, stays.
+#[test]
+fn what_nobody_opened_is_kept_in_steps_that_may_fail() {
+    for fails in [0, 1, usize::MAX] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut d = device(dir.path());
+        for name in ["a.part0", "a.part1", "a.part2", "b.part0"] {
+            d.open_part(name, MIB).unwrap();
+        }
+        drop(d);
+        let mut d = again(dir.path());
+        d.open_part("a.part1", MIB).unwrap();
+        let begun = d.begin_keeping("a");
+        assert!(matches!(begun, Ok(Step::Run(_))));
+        assert_eq!(carry_out(&mut d, "a", begun, fails).0.is_ok(), fails > 1);
+        let begun = d.begin_keeping("a");
+        carry_out(&mut d, "a", begun, usize::MAX).0.unwrap();
+        let said: Vec<String> = std::iter::from_fn(|| d.notice()).collect();
+        assert_eq!(said, ["a.part0", "a.part2"].map(put_aside));
+        let has = ["a.part0", "a.part1", "a.part2", "b.part0"].map(|name| d.has_part(name));
+        assert_eq!(has, [false, true, false, true]);
+        drop(d);
+        let mut d = again(dir.path());
+        assert!(d.open_part("a.part0", MIB).unwrap_err().to_string().contains("adopt = true"));
+    }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::config::NodeConfig;
 use crate::operate;
-use crate::plane::{Plane, Submitter, manage};
+use crate::plane::{Failed, Plane, Submitter, manage};
 use henge_backend::Memory;
 use henge_config::Source;
 use henge_core::{Backend, Done, Duration};
@@ -119,6 +119,14 @@ impl Store for Slow {
         }
         self.half = Some((name.to_owned(), 0, 3));
         Ok(self.chore("free"))
+    }
+    fn begin_keeping(&mut self, disk: &str) -> io::Result<Step> {
+        self.half = Some((disk.to_owned(), 0, 3));
+        Ok(self.chore("kept"))
+    }
+    fn settle(&mut self, _is_spared: &dyn Fn(&str) -> bool) -> io::Result<Vec<String>> {
+        self.log.borrow_mut().push("kept in the loop".into());
+        Ok(Vec::new())
     }
     fn describe(&self) -> String {
         "slow".into()
@@ -330,9 +338,21 @@ fn what_is_left_of_a_disk_is_removed_by_steps() {
     };
     manage::left_behind(&mut rig.plane, "disk".into(), "it hung", std::slice::from_ref(&part));
     assert!(operate::add(&mut rig.plane, &table("name = \"disk\"\ncapacity = \"1MiB\"\n"), rig.now).is_err());
-    manage::remove_failed(&mut rig.plane, "disk");
-    assert_eq!(rig.plane.tickets.retired(), [part]);
+    assert_eq!(manage::remove_failed(&mut rig.plane, "disk"), [Work::Remove(part)]);
     assert!(rig.plane.disks.failed.is_empty());
+}
+
+/// A disk that could not be opened is given up. What is there of it is kept, and its records are written beside the loop.
+#[test]
+fn what_could_not_be_opened_is_put_aside_by_steps() {
+    let mut rig = rig(false);
+    rig.plane.disks.failed.insert("disk".into(), Failed::unopened("it is longer".into()));
+    let works = manage::remove_failed(&mut rig.plane, "disk");
+    assert!(rig.log.borrow().is_empty(), "nothing in the loop");
+    let Plane { tickets, pools, disks, .. } = &mut rig.plane;
+    let ticket = tickets.begin(pools, disks, "disk", works, rig.now);
+    assert_eq!(rig.run(ticket), Ok(Vec::new()));
+    assert_eq!(*rig.log.borrow(), ["kept"]);
 }
 
 /// Two tickets at one gate go one after the other; of one disk, in their order.
