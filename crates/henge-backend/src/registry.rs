@@ -78,6 +78,11 @@ pub trait Medium: Debug + Send + Sync {
         false
     }
 
+    /// The device whose superblock says which pool it is.
+    fn device(&self) -> Option<&Path> {
+        None
+    }
+
     /// The directory whose file system may run full beneath it.
     fn directory(&self) -> Option<&Path> {
         None

@@ -16,11 +16,12 @@ pub fn could_follow(next: &NodeConfig, now: &NodeConfig) -> Result<(), StartErro
     let mut config = next.clone();
     let state_dir = StateDir::look(&config);
     let memory = remembered(&mut config, state_dir.clone())?;
-    pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
-    divide(&config, &memory)?;
     let medium = |pool: &PoolConfig| format!("{:?}", pool.medium);
     let served: BTreeSet<String> = now.pools.iter().map(medium).collect();
-    for pool in config.pools.iter().filter(|pool| !served.contains(&medium(pool))) {
+    let is_served = |pool: &PoolConfig| served.contains(&medium(pool));
+    pools::check(&config, &state_dir, &is_served).map_err(|e| config.source.point(e))?;
+    divide(&config, &memory)?;
+    for pool in config.pools.iter().filter(|pool| !is_served(pool)) {
         storage::open(pool, &config, true).map_err(|e| config.source.point(e))?;
     }
     fits(&config).and_then(|()| is_kept(&config)).map_err(|e| config.source.point(e))?;

@@ -167,7 +167,7 @@ impl Node {
         raise_descriptors();
         let state_dir = StateDir::open(&config)?;
         let memory = remembered(&mut config, state_dir.clone())?;
-        pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
+        let devices = pools::check(&config, &state_dir, &|_| false).map_err(|e| config.source.point(e))?;
         let division = divide(&config, &memory)?;
         let tls = open_tls(&config)?.map(|tls| Arc::new(tls.sealed_by_kernel(kernel_seals(&config))));
         let found = config.listen.iter().map(|listen| Listener::find(listen, &mut bound).map(Arc::new));
@@ -206,8 +206,8 @@ impl Node {
         let begin =
             Begin { config, division, epoch, state_dir, listeners, tls, shards, counts, notices, started };
         let threads = open_all(begin, receivers)?;
-        if let Err(e) = pools::remember(&pools, &remembers) {
-            tracing::warn!("a pool whose file system is not mounted would not be noticed: {e}");
+        if let Err(e) = pools::remember(&pools, &remembers, devices) {
+            tracing::warn!("another pool in a pool's place would not be noticed: {e}");
         }
         control.recall(guests);
         let failed = control.shards.look(false).unwrap_or_default().failed;
@@ -464,7 +464,7 @@ pub fn check(config: &NodeConfig) -> Result<Vec<String>, StartError> {
     let mut config = config.clone();
     let state_dir = StateDir::look(&config);
     let memory = remembered(&mut config, state_dir.clone())?;
-    pools::check(&config, &state_dir).map_err(|e| config.source.point(e))?;
+    pools::check(&config, &state_dir, &|_| false).map_err(|e| config.source.point(e))?;
     let division = divide(&config, &memory)?;
     let config = &config;
     let mut plane = Plane::open(config, 0, true, Instant::ZERO).map_err(|e| config.source.point(e))?;

@@ -4,7 +4,7 @@ use super::{Kind, Medium, Read, Wanted};
 use crate::{Device, Store};
 use henge_core::Params;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) const KIND: Kind = Kind { key: "device", example: "device = \"/dev/sdb\"", read };
@@ -25,6 +25,9 @@ impl Medium for OnDevice {
     }
     fn open(&self, wanted: &Wanted<'_>) -> io::Result<Box<dyn Store>> {
         Ok(Box::new(Device::open(&self.0, wanted.pool, wanted.capacity, wanted.options)?))
+    }
+    fn device(&self) -> Option<&Path> {
+        Some(&self.0)
     }
     fn knows_capacity(&self) -> bool {
         true
