@@ -5,7 +5,7 @@ import struct
 
 from . import wire
 from .attacks import MIB, SIZE, anywhere, attack, hold, many, pour
-from .wire import FLUSH, FUA, NO_HOLE, READ, TRIM, WRITE, ZEROES, request
+from .wire import FLUSH, FUA, NO_HOLE, READ, STATUS, TRIM, WRITE, ZEROES, request
 
 INFO, GO = 6, 7
 
@@ -25,6 +25,16 @@ def durable_writes_of_a_sector(node):
     """A journal's commit for 512 bytes, at a place of its own each."""
     batch = lambda: many(64, lambda i: request(WRITE, anywhere(512, 512), 512, FUA) + bytes(512))
     pour([wire.disk(node, "rude") for _ in range(16)], batch)
+
+
+@attack("own", quick=True)
+def questions_about_a_file_that_is_discarded(node):
+    """Zeroes keep every other page; a hole over all of them has the file to itself for long, and many ask what takes room there."""
+    at, turn, all = itertools.count(), itertools.count(1), 2048 * 8192
+    def batch():
+        zeroes = many(256, lambda i: request(ZEROES, next(at) * 8192 % all, 4096, NO_HOLE))
+        return (zeroes if next(turn) % 9 else request(TRIM, 0, all)) + many(8, lambda i: request(STATUS, 0, all))
+    pour([wire.disk(node, "rude", True) for _ in range(4)], batch)
 
 
 @attack("own")

@@ -21,6 +21,7 @@ pub(crate) mod identity;
 mod maker;
 pub(crate) mod manage;
 mod steps;
+mod stretch;
 
 use crate::file::Files;
 use crate::open::{self, Options, named};
@@ -28,7 +29,6 @@ use crate::space::{Space, check_name};
 use crate::{Buffer, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Request, RequestId};
 use maker::Maker;
-use rustix::fs::SeekFrom;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
@@ -54,6 +54,8 @@ pub struct Directory {
     half: Option<steps::Half>,
     /// Parts that steps have made and nobody has claimed.
     unclaimed: BTreeSet<String>,
+    /// The file system's map of a file says which bytes take room.
+    is_mapped: bool,
     _lock: Option<File>,
 }
 
@@ -86,6 +88,7 @@ impl Directory {
             adopted: Vec::new(),
             half: None,
             unclaimed: BTreeSet::new(),
+            is_mapped: lock.as_ref().is_some_and(|lock| stretch::is_mapped(lock, block == 1)),
             _lock: lock,
         })
     }
@@ -249,17 +252,10 @@ impl Store for Directory {
     fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
         let Some((i, part)) = self.space.locate(offset, len) else { return (len, true) };
         let Some(file) = &self.parts[i] else { return (len, true) };
-        let at = offset - part.base;
-        // Requests carry their own offsets, so the file's is free to be moved.
-        match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(data) if data > at => (len.min(data - at), false),
-            Ok(_) => match rustix::fs::seek(file, SeekFrom::Hole(at)) {
-                Ok(hole) => (len.min(hole - at).max(1), true),
-                Err(_) => (len, true),
-            },
-            // A hole up to its end. Of a file that was cut off nobody knows what stood there.
-            Err(rustix::io::Errno::NXIO) => (len, !file.metadata().is_ok_and(|m| m.len() >= at + len)),
-            Err(_) => (len, true),
+        // Whoever asks the system about a file while a hole is made there waits until that is done: seen, for minutes.
+        match self.files.is_changing(file.as_raw_fd()) {
+            true => (len, true),
+            false => stretch::stretch(file, offset - part.base, len, self.is_mapped),
         }
     }
     fn copied(&mut self) -> Option<(RequestId, u64)> {

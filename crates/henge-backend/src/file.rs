@@ -217,6 +217,17 @@ impl Files {
         self.issue(token);
     }
 
+    /// Whether something under way holds up whoever asks the system about a file: zeroes, holes, and what is written by way of the page cache. The kernel
+    /// has the file to itself for them.
+    pub(crate) fn is_changing(&self, fd: RawFd) -> bool {
+        let cached = self.block == 1;
+        self.running.iter().flatten().filter(|r| r.fd == fd).any(|r| match r.step {
+            Step::Punch(_) | Step::Zeroes => true,
+            Step::Move => cached && r.op == Op::Write,
+            Step::Sync => false,
+        })
+    }
+
     /// A request that waits for a sync only, each told of once.
     pub(crate) fn awaits_sync(&mut self) -> Option<RequestId> {
         self.awaiting.pop_front()
