@@ -30,6 +30,8 @@ const LONGEST: u64 = 512;
 /// The laps of one zone.
 #[derive(Clone, Debug)]
 pub(super) struct Laps {
+    /// The first track of the first lap: those before it hold no block.
+    start: u64,
     /// When each track's first block goes by, from the lap's first track on; the last is the next lap's first.
     begins: Vec<Duration>,
     reading: Gaps,
@@ -51,14 +53,17 @@ impl Laps {
     pub fn of(arm: &Arm, zone: usize) -> Option<Laps> {
         let (endless, tracks) = arm.geometry().endless(zone, LONGEST)?;
         let arm = arm.with_geometry(endless);
+        let first_lbn = arm.geometry().zones()[0].blocks.0;
+        let start = arm.geometry().locate(first_lbn).track;
         let (begins, reading) = lap(&arm, tracks, Motion::Read);
         let (_, writing) = lap(&arm, tracks, Motion::Write);
-        Some(Laps { begins, reading, writing })
+        Some(Laps { start, begins, reading, writing })
     }
 
     /// From the first block of track `from` to that of track `to`, a later one.
     fn between(&self, from: u64, to: u64) -> Duration {
         let tracks = self.begins.len() as u64 - 1;
+        let (from, to) = (from - self.start, to - self.start);
         let (laps, from, to) = (to / tracks - from / tracks, from % tracks, to % tracks);
         let there = self.begins[tracks as usize] * laps + self.begins[to as usize];
         there.saturating_sub(self.begins[from as usize])
@@ -70,10 +75,10 @@ fn lap(arm: &Arm, tracks: u64, motion: Motion) -> (Vec<Duration>, Gaps) {
     let plan = |from: Position, t, lbn| Pass::plan(arm, from, t, lbn, u64::from(u32::MAX), motion);
     let first_lbn = arm.geometry().zones()[0].blocks.0;
     let mut pass = plan(arm.geometry().locate(first_lbn).position(), Instant::ZERO, first_lbn);
-    let start = pass.first;
+    let (start, first_track) = (pass.first, pass.address.track);
     let mut begins = vec![Duration::ZERO];
     let mut gaps = Gaps { shortest: Duration::from_nanos(u64::MAX), longest: Duration::ZERO, gain: 0 };
-    for _ in 0..tracks {
+    while pass.address.track < first_track + tracks {
         let next = plan(pass.address.position(), pass.end(), pass.end_lbn());
         let gap = next.first.since(pass.end());
         let gain = gap.as_nanos().div_ceil(u64::from(next.blocks.saturating_sub(2).max(1)));
@@ -82,7 +87,8 @@ fn lap(arm: &Arm, tracks: u64, motion: Motion) -> (Vec<Duration>, Gaps) {
             longest: gaps.longest.max(gap),
             gain: gaps.gain.max(gain),
         };
-        begins.push(next.first.since(start));
+        // Tracks in between are all spare, and nobody asks for them.
+        begins.resize((next.address.track - first_track) as usize + 1, next.first.since(start));
         pass = next;
     }
     (begins, gaps)
@@ -119,7 +125,11 @@ fn skip_awaited(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pa
     let (pass, drain) = (&stream.pass, stream.drain);
     let (geometry, from) = (arm.geometry(), &pass.address);
     let whole = from.before_on_track == 0 && pass.blocks == from.left_on_track;
-    if !whole || drain.block > laps.reading.shortest || drain.from > pass.first {
+    if !whole
+        || geometry.begins_late(from.zone, pass.lbn)
+        || drain.block > laps.reading.shortest
+        || drain.from > pass.first
+    {
         return None;
     }
     let last = geometry.locate(end - 1);
@@ -127,7 +137,7 @@ fn skip_awaited(arm: &Arm, laps: &Laps, stream: &Stream, end: u64) -> Option<(Pa
         return None;
     }
     let until = end - 1 - u64::from(last.before_on_track);
-    if geometry.slips_between(from.zone, pass.lbn, until) {
+    if geometry.slips_around(from.zone, pass.lbn, until) {
         return None;
     }
     let address = geometry.locate(until - 1);
@@ -211,7 +221,7 @@ fn resume_at(
     let before = u64::from(last.before_on_track);
     let made_good = before > gaps.longest.as_nanos() / gain + 2;
     let lbn = if made_good { end - 1 } else { end - 1 - before };
-    if last.zone != from.zone || lbn <= pass.end_lbn() + 1 || geometry.slips_between(from.zone, pass.lbn, end)
+    if last.zone != from.zone || lbn <= pass.end_lbn() + 1 || geometry.slips_around(from.zone, pass.lbn, end)
     {
         return None;
     }

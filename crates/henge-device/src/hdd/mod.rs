@@ -1,5 +1,7 @@
 //! Hard disks.
 
+#[cfg(test)]
+mod any;
 mod arm;
 mod buffer;
 mod clock;

@@ -278,6 +278,22 @@ impl Geometry {
         !zone.slips.is_empty() && upto(from) != upto(to + 1)
     }
 
+    /// Whether tracks between two blocks of a zone end elsewhere than on a drive without slips: those of a range do from its
+    /// first slip on.
+    pub(super) fn slips_around(&self, zone: u32, from: u64, to: u64) -> bool {
+        let z = &self.zones[zone as usize];
+        let tracks = u64::from(z.cylinders.1 - z.cylinders.0 + 1) * u64::from(self.surfaces);
+        let ranges = z.range_sectors < tracks * u64::from(z.per_track);
+        let behind = if ranges { (from - z.blocks.0 + z.front) % z.range_blocks } else { 0 };
+        self.slips_between(zone, from - behind.min(from - z.blocks.0), to)
+    }
+
+    /// Whether a zone begins with block `lbn`, and on a sector where no later track would.
+    pub(super) fn begins_late(&self, zone: u32, lbn: u64) -> bool {
+        let zone = &self.zones[zone as usize];
+        zone.front > 0 && zone.blocks.0 == lbn
+    }
+
     /// A drive of one zone alone, made without fault and without end, and after how many tracks (at most `longest`) its
     /// tracks repeat; `None` where they do not.
     pub(super) fn endless(&self, zone: usize, longest: u64) -> Option<(Geometry, u64)> {

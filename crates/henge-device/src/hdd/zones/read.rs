@@ -211,12 +211,19 @@ fn slips(
     // The k-th slip of a range moves the block that would lie on its sector, which k slips before moved already.
     let mut moved = Vec::new();
     let (mut range, mut k) = (u64::MAX, 0);
+    let spares = zone.range_sectors - zone.range_blocks;
     for place in places {
         if place / zone.range_sectors != range {
             (range, k) = (place / zone.range_sectors, 0);
         }
         let within = (place % zone.range_sectors).saturating_sub(zone.range_front + k);
-        if within < zone.range_blocks {
+        if within < zone.range_blocks && k == spares && zone.range_sectors < sectors {
+            // Its blocks would lie on those of the next range. Of a number alone, as many are left out.
+            if z.get("slips").is_some() {
+                let what = format!("slip {} sectors of a sparing range of {spares} spare ones", k + 1);
+                return z.wrong("slips", what);
+            }
+        } else if within < zone.range_blocks {
             moved.push(range * zone.range_blocks + within);
             k += 1;
         }
