@@ -206,9 +206,9 @@ def slowest(job):
     return max(job[way]["clat_ns"]["max"] for way in ["read", "write"]) / 1e9
 
 
-def qemu_io(uri, *commands, fails=False):
+def qemu_io(uri, *commands, fails=False, seconds=120):
     arguments = [word for command in commands for word in ("-c", command)]
-    out = run("qemu-io", "-f", "raw", uri, *arguments, fails=fails)
+    out = run("qemu-io", "-f", "raw", uri, *arguments, fails=fails, seconds=seconds)
     assert fails or "verification failed" not in out, out
     return out
 

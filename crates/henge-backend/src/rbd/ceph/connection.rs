@@ -67,9 +67,13 @@ impl Connection {
         let read = unsafe { (library.rados_conf_read_file)(cluster, conf.as_ptr()) };
         well(&format!("conf \"{}\"", reach.conf), read)?;
         let silence = silence_s.to_string();
-        // A cache would answer writes that no OSD has; one connection's patience is no reason to fail data.
+        // A cache would answer writes that no OSD has; one connection's patience is no reason to fail data. Gates and the node's memory bound what
+        // is under way. Beyond bounds of its own librados stops the threads of all images, for one whose OSDs are silent.
         let mut settings = vec![
             ("rbd_cache", "false"),
+            ("rbd_non_blocking_aio", "true"),
+            ("objecter_inflight_ops", "0"),
+            ("objecter_inflight_op_bytes", "0"),
             ("client_mount_timeout", silence.as_str()),
             ("rados_mon_op_timeout", silence.as_str()),
             ("rados_osd_op_timeout", "0"),
