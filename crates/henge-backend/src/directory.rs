@@ -54,8 +54,8 @@ pub struct Directory {
     half: Option<steps::Half>,
     /// Parts that steps have made and nobody has claimed.
     unclaimed: BTreeSet<String>,
-    /// The file system's map of a file says which bytes take room.
-    is_mapped: bool,
+    /// How it is found out which bytes take room.
+    way: stretch::Way,
     _lock: Option<File>,
 }
 
@@ -88,7 +88,7 @@ impl Directory {
             adopted: Vec::new(),
             half: None,
             unclaimed: BTreeSet::new(),
-            is_mapped: lock.as_ref().is_some_and(|lock| stretch::is_mapped(lock, block == 1)),
+            way: lock.as_ref().map_or(stretch::Way::None, |lock| stretch::Way::of(lock, block == 1)),
             _lock: lock,
         })
     }
@@ -255,7 +255,7 @@ impl Store for Directory {
         // Whoever asks the system about a file while a hole is made there waits until that is done: seen, for minutes.
         match self.files.is_changing(file.as_raw_fd()) {
             true => (len, true),
-            false => stretch::stretch(file, offset - part.base, len, self.is_mapped),
+            false => stretch::stretch(file, offset - part.base, len, self.way),
         }
     }
     fn copied(&mut self) -> Option<(RequestId, u64)> {

@@ -7,7 +7,9 @@
 //! # The rule
 //! The file system's map (FIEMAP) is read instead: [`MOST`] entries of it, and of the range alone. What keeps room takes room, written or not. The map is
 //! as true as the search on ext4. On XFS it does not know of pages that are in the cache alone, so it serves where none are (O_DIRECT). On other
-//! file systems it may be missing, or slow; there the search is made.
+//! file systems of this machine it may be missing, or slow; there the search is made.
+//!
+//! Where a question goes to a server (NFS, FUSE), nobody asks, since the loop would wait for as long as that server hangs: all takes room.
 
 #![allow(unsafe_code)] // neither std nor rustix has this call
 
@@ -24,6 +26,37 @@ const FIEMAP: libc::Ioctl = 0xC020_660B_u32 as libc::Ioctl;
 /// Of statfs(2).
 const EXT4: i64 = 0xEF53;
 const XFS: i64 = 0x5846_5342;
+
+/// Others that are this machine's alone: tmpfs, ramfs, btrfs, F2FS, bcachefs, ZFS, overlayfs.
+const LOCAL: [i64; 7] =
+    [0x0102_1994, 0x8584_58f6, 0x9123_683e, 0xf2f5_2010, 0xca45_1a4e, 0x2fc1_2fc1, 0x794c_7630];
+
+/// How it is found out which bytes of a file take room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// By the file system's map.
+    Map,
+    /// By a search.
+    Search,
+    /// Not at all.
+    None,
+}
+
+impl Way {
+    /// For files beside this one; `cached`: their data may be in the page cache alone.
+    pub(super) fn of(file: &File, cached: bool) -> Way {
+        rustix::fs::fstatfs(file).map_or(Way::None, |fs| Way::on(fs.f_type as i64, cached))
+    }
+
+    fn on(kind: i64, cached: bool) -> Way {
+        match kind {
+            EXT4 => Way::Map,
+            XFS if !cached => Way::Map,
+            kind if kind == XFS || LOCAL.contains(&kind) => Way::Search,
+            _ => Way::None,
+        }
+    }
+}
 
 /// An entry of the map: `struct fiemap_extent`.
 #[repr(C)]
@@ -49,19 +82,13 @@ struct Map {
     entries: [Entry; MOST],
 }
 
-/// Whether the map of files beside this one can be believed; `cached`: their data may be in the page cache alone.
-pub(super) fn is_mapped(file: &File, cached: bool) -> bool {
-    rustix::fs::fstatfs(file).is_ok_and(|fs| match fs.f_type as i64 {
-        EXT4 => true,
-        XFS => !cached,
-        _ => false,
-    })
-}
-
-/// How many bytes from `at` on are alike, of `len` at most, and whether they take room; by the map where it can be believed.
-pub(super) fn stretch(file: &File, at: u64, len: u64, is_mapped: bool) -> (u64, bool) {
-    let found = if is_mapped { by_map(file, at, len) } else { None };
-    found.unwrap_or_else(|| by_search(file, at, len))
+/// How many bytes from `at` on are alike, of `len` at most, and whether they take room.
+pub(super) fn stretch(file: &File, at: u64, len: u64, way: Way) -> (u64, bool) {
+    match way {
+        Way::Map => by_map(file, at, len).unwrap_or((len, true)),
+        Way::Search => by_search(file, at, len),
+        Way::None => (len, true),
+    }
 }
 
 fn by_map(file: &File, at: u64, len: u64) -> Option<(u64, bool)> {
@@ -115,7 +142,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(16 * PAGE).unwrap();
         file.write_all_at(&[7; 2 * PAGE as usize], 2 * PAGE).unwrap();
-        if !is_mapped(&file, true) {
+        if Way::of(&file, true) != Way::Map {
             return;
         }
         for durable in [false, true] {
@@ -123,26 +150,30 @@ mod tests {
                 [(0, (2, false)), (1, (1, false)), (2, (2, true)), (3, (1, true)), (4, (12, false))]
             {
                 let expected = (expected.0 * PAGE, expected.1);
-                assert_eq!(stretch(&file, at * PAGE, (16 - at) * PAGE, true), expected, "{at}");
-                assert_eq!(stretch(&file, at * PAGE, (16 - at) * PAGE, false), expected, "{at}");
+                assert_eq!(stretch(&file, at * PAGE, (16 - at) * PAGE, Way::Map), expected, "{at}");
+                assert_eq!(stretch(&file, at * PAGE, (16 - at) * PAGE, Way::Search), expected, "{at}");
             }
-            assert_eq!(stretch(&file, 2 * PAGE + 10, 100, true), (100, true));
-            assert_eq!(stretch(&file, 15 * PAGE, 2 * PAGE, true), (2 * PAGE, true), "cut off");
+            assert_eq!(stretch(&file, 2 * PAGE + 10, 100, Way::Map), (100, true));
+            assert_eq!(stretch(&file, 15 * PAGE, 2 * PAGE, Way::Map), (2 * PAGE, true), "cut off");
             if !durable {
                 file.sync_all().unwrap();
             }
         }
         fallocate(&file, FallocateFlags::KEEP_SIZE, 8 * PAGE, PAGE).unwrap();
-        assert_eq!(stretch(&file, 8 * PAGE, 8 * PAGE, true), (PAGE, true), "it is kept, and holds nothing");
+        assert_eq!(
+            stretch(&file, 8 * PAGE, 8 * PAGE, Way::Map),
+            (PAGE, true),
+            "it is kept, and holds nothing"
+        );
         file.write_all_at(&[7; PAGE as usize], 8 * PAGE).unwrap();
-        assert_eq!(stretch(&file, 8 * PAGE, 8 * PAGE, true), (PAGE, true), "what is only in the cache");
+        assert_eq!(stretch(&file, 8 * PAGE, 8 * PAGE, Way::Map), (PAGE, true), "what is only in the cache");
     }
 
     /// A question looks at a bounded number of places, however many there are: of a thousand that lie one behind the other the first few.
     #[test]
     fn a_question_costs_the_same_of_many_places() {
         let file = tempfile::tempfile().unwrap();
-        if !is_mapped(&file, true) {
+        if Way::of(&file, true) != Way::Map {
             return;
         }
         file.set_len(2000 * PAGE).unwrap();
@@ -151,7 +182,7 @@ mod tests {
             file.write_all_at(&[7; PAGE as usize], (page + 1) * PAGE).unwrap();
         }
         file.sync_all().unwrap();
-        let (len, takes) = stretch(&file, 0, 2000 * PAGE, true);
+        let (len, takes) = stretch(&file, 0, 2000 * PAGE, Way::Map);
         assert!(takes && len == MOST as u64 * PAGE, "{len}");
     }
 
@@ -173,8 +204,22 @@ mod tests {
                 std::thread::yield_now();
             }
             // Only a search takes what zeroes keep for a hole.
-            let takes = takes && (op == Op::Write || pool.is_mapped);
+            let takes = takes && (op == Op::Write || pool.way == Way::Map);
             assert_eq!(pool.extent(base, len), (len, takes), "{op:?} is over");
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_server() {
+        const NFS: i64 = 0x6969;
+        const FUSE: i64 = 0x6573_5546;
+        for cached in [false, true] {
+            assert_eq!([NFS, FUSE].map(|kind| Way::on(kind, cached)), [Way::None; 2]);
+            assert_eq!(Way::on(XFS, cached), if cached { Way::Search } else { Way::Map });
+            assert!(LOCAL.iter().all(|kind| Way::on(*kind, cached) == Way::Search));
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE).unwrap();
+        assert_eq!(stretch(&file, 0, PAGE, Way::None), (PAGE, true));
     }
 }
