@@ -133,7 +133,7 @@ impl DiskFacts {
             model: root.text("model")?,
             description: root.text_or("description", ""),
             source: root.text_or("source", ""),
-            bus_sector: root.object("bus")?.ms("sector_transfer_ms")?,
+            bus_sector: root.object("bus")?.said_ms("sector_transfer_ms")?,
             overheads: overheads(&root.object("overheads_ms")?)?,
             cache: Cache::read(&root.object("cache")?)?,
             queue: queue(&root)?,
@@ -158,7 +158,7 @@ fn mechanics(r: &Reader<'_>, cylinders: u32) -> Read<Mechanics> {
     Ok(Mechanics {
         rpm,
         seek: seek_points(r, cylinders)?,
-        head_switch: r.ms("head_switch_ms")?,
+        head_switch: r.said_ms("head_switch_ms")?,
         write_settle,
         write_saves,
         write_seek_extra: r.ms("write_seek_extra_ms")?,

@@ -114,6 +114,11 @@ impl<'a> Reader<'a> {
             None => Ok(false),
         }
     }
+    /// Milliseconds that a file must say, if only that they are 0.
+    pub fn said_ms(&self, key: &str) -> Read<Duration> {
+        self.required(key)?;
+        self.ms(key)
+    }
     /// Milliseconds; absent is zero.
     pub fn ms(&self, key: &str) -> Read<Duration> {
         let ms = self.number_or(key, 0.0)?;

@@ -27,6 +27,8 @@ fn what_is_wrong_is_named() {
         ("/mechanics/rpm", Some(json!(-7200)), "mechanics.rpm", "negative"),
         ("/mechanics/rpm", Some(json!(0)), "mechanics.rpm", "from 60"),
         ("/mechanics/head_switch_ms", Some(json!(1e9)), "mechanics.head_switch_ms", "minute"),
+        ("/mechanics/head_switch_ms", None, "mechanics.head_switch_ms", "is missing"),
+        ("/bus/sector_transfer_ms", None, "bus.sector_transfer_ms", "is missing"),
         ("/geometry/surfaces", Some(json!(0)), "geometry.surfaces", "from 1"),
         ("/geometry/surfaces", Some(json!(2.5)), "geometry.surfaces", "whole number"),
         ("/geometry/zones", Some(json!([])), "geometry.zones", "at least one"),
