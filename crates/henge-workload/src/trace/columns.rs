@@ -29,8 +29,13 @@ fn is_nothing(line: &[u8]) -> bool {
 /// A first line of column names: it begins with a letter, and no request has been read yet.
 #[inline]
 fn is_header(state: &State, line: &[u8]) -> bool {
-    state.records == 0
-        && line.trim_ascii_start().first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'"')
+    state.records == 0 && names_columns(line)
+}
+
+/// Whether a line begins with a name, quoted or not.
+pub(super) fn names_columns(line: &[u8]) -> bool {
+    let line = line.trim_ascii_start();
+    line.strip_prefix(b"\"").unwrap_or(line).first().is_some_and(u8::is_ascii_alphabetic)
 }
 
 /// The same where a file has hardly ever names of columns: one line at most.
@@ -43,14 +48,19 @@ fn is_one_header(state: &mut State, line: &[u8]) -> bool {
     true
 }
 
-/// Splits at commas; at semicolons or tabs when the first line has no comma but those, as spreadsheets write them.
+/// Splits at commas, or at semicolons or tabs, as spreadsheets write them: at those that the first line has most of.
 #[inline]
 fn csv<'a>(state: &mut State, line: &'a [u8]) -> Separated<'a> {
     if state.separator == 0 {
-        let has = |by: &u8| line.contains(by);
-        state.separator = [b',', b';', b'\t'].into_iter().find(has).unwrap_or(b',');
+        state.separator = separator(line);
     }
     Separated::new(line, state.separator)
+}
+
+/// What a line has most of; commas win a draw.
+pub(super) fn separator(line: &[u8]) -> u8 {
+    let count = |by: &u8| line.iter().filter(|b| *b == by).count();
+    *b"\t;,".iter().max_by_key(|by| count(by)).expect("there are three")
 }
 
 /// `ASU,LBA,Size,Opcode,Timestamp[,…]`: blocks of 512 bytes, bytes, r/w, seconds. Further columns are allowed by the

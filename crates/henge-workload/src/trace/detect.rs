@@ -4,6 +4,7 @@
 //! that understands most lines wins, if it understands at least half of what it does not take for comments. Formats that
 //! only differ in units (five numbers in a line) are told apart by what the numbers can be.
 
+use super::columns;
 use super::format::{Format, Reader};
 use super::input::SAMPLE;
 use super::state::ANY;
@@ -50,9 +51,35 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
         None => {
             let first = head.split(|b| *b == b'\n').map(<[u8]>::trim_ascii).find(|l| !l.is_empty());
             let first = super::error::excerpt(first.unwrap_or(b""));
-            Err(format!("no format that is known fits; it begins \"{first}\". Known: {}", Format::names()))
+            let near = nearest(head).unwrap_or_default();
+            let names = Format::names();
+            Err(format!("no format that is known fits; it begins \"{first}\". {near}Known: {names}"))
         }
     }
+}
+
+/// The format with as many columns as the first line below their names whose reader gets furthest in it, and why no further.
+fn nearest(head: &[u8]) -> Option<String> {
+    let line = lines(head).find(|l| !l.starts_with(b"#") && !columns::names_columns(l))?;
+    let commas = line.split(|b| *b == columns::separator(line)).count();
+    let blanks = line.split(|b| b" \t".contains(b)).filter(|f| !f.is_empty()).count();
+    let reached = TEXT.into_iter().filter_map(|format| {
+        let (names, Reader::Lines(read)) = (format.columns()?, format.reader()) else { return None };
+        let by = if names.contains(',') { ',' } else { ' ' };
+        let has = if by == ',' { commas } else { blanks };
+        let bad = read(&mut format.state(None), &format.units(), line).err()?;
+        let at = names.split(by).position(|name| name == bad.field)?;
+        (names.split(by).count() == has).then_some((at, format, names, bad))
+    });
+    // The first of equals, so from behind.
+    let (_, format, names, bad) = reached.collect::<Vec<_>>().into_iter().rev().max_by_key(|r| r.0)?;
+    let line = super::error::excerpt(line);
+    Some(format!(
+        "Read as {} ({names}), \"{line}\" has a fault: {} is {}. ",
+        format.name(),
+        bad.field,
+        bad.why
+    ))
 }
 
 /// The format among these whose reader gets on best, the first of equals.

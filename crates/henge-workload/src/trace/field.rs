@@ -19,7 +19,7 @@ impl<'a> Blanks<'a> {
     }
 }
 
-/// Splits at one separator; blanks around a field do not count.
+/// Splits at one separator; blanks around a field do not count, nor do quotes.
 pub(crate) struct Separated<'a> {
     rest: Option<&'a [u8]>,
     by: u8,
@@ -53,13 +53,41 @@ impl<'a> Separated<'a> {
                 line
             }
         };
-        field.trim_ascii()
+        unquoted(field.trim_ascii())
     }
+}
+
+/// Without the quotes that some programs write around every field.
+#[inline]
+fn unquoted(field: &[u8]) -> &[u8] {
+    let inner = field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
+    inner.unwrap_or(field)
 }
 
 const MISSING: &str = "missing";
 const NOT_WHOLE: &str = "not a whole number";
 const TOO_LARGE: &str = "too large a number";
+
+/// Why this is no whole number, where it is one of another kind.
+#[cold]
+fn not_whole(text: &[u8]) -> &'static str {
+    match text {
+        [b'-', ..] => "below zero",
+        [b'0', b'x' | b'X', ..] => "hexadecimal, where a decimal number is expected",
+        _ => NOT_WHOLE,
+    }
+}
+
+/// Why this is no time.
+#[cold]
+fn not_time(text: &[u8]) -> &'static str {
+    match text {
+        [b'-', ..] => "a time below zero",
+        _ if text.contains(&b',') => "not a time: a fraction is expected behind a point, not a comma",
+        _ if text.contains(&b':') => "not a time: a number is expected, not a date or a clock's time",
+        _ => "not a time",
+    }
+}
 
 /// A whole number; a fraction of zeroes (`4096.0`) is none.
 #[inline]
@@ -69,7 +97,7 @@ pub(crate) fn whole(text: &[u8], field: &'static str) -> Result<u64, Bad> {
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
             let zeroes = *b == b'.' && i > 0 && text[i + 1..].iter().all(|b| *b == b'0');
-            return if zeroes { Ok(n) } else { Err(bad(field, NOT_WHOLE)) };
+            return if zeroes { Ok(n) } else { Err(bad(field, not_whole(text))) };
         }
         // 18 digits fit whatever they are.
         if i < 18 {
@@ -99,12 +127,11 @@ pub(crate) fn scaled(text: &[u8], unit: u64, field: &'static str) -> Result<u64,
 /// A point in time in nanoseconds: whole or decimal, times `unit` nanoseconds; what is finer is dropped.
 #[inline]
 pub(crate) fn time(text: &[u8], unit: u64, field: &'static str) -> Result<u64, Bad> {
-    const NOT_TIME: &str = "not a time";
     let Some(point) = text.iter().position(|b| !b.is_ascii_digit()) else {
         return scaled(text, unit, field);
     };
     if text[point] != b'.' {
-        return exponent(text, unit).ok_or(bad(field, NOT_TIME));
+        return exponent(text, unit).ok_or_else(|| bad(field, not_time(text)));
     }
     let whole_part = if point == 0 { 0 } else { scaled(&text[..point], unit, field)? };
     let mut fraction: u64 = 0;
@@ -112,7 +139,7 @@ pub(crate) fn time(text: &[u8], unit: u64, field: &'static str) -> Result<u64, B
     for b in &text[point + 1..] {
         let digit = b.wrapping_sub(b'0');
         if digit > 9 {
-            return exponent(text, unit).ok_or(bad(field, NOT_TIME));
+            return exponent(text, unit).ok_or_else(|| bad(field, not_time(text)));
         }
         if below < 1_000_000_000_000 {
             fraction = fraction * 10 + u64::from(digit);
@@ -120,7 +147,7 @@ pub(crate) fn time(text: &[u8], unit: u64, field: &'static str) -> Result<u64, B
         }
     }
     if point == 0 && below == 1 {
-        return Err(bad(field, NOT_TIME));
+        return Err(bad(field, not_time(text)));
     }
     let fraction = (u128::from(fraction) * u128::from(unit) / u128::from(below)) as u64;
     whole_part.checked_add(fraction).ok_or(bad(field, TOO_LARGE))
@@ -198,10 +225,8 @@ mod tests {
             [blanks.next(), blanks.next(), blanks.next(), blanks.next()],
             [&b"1.0"[..], b"2", b"3", b""]
         );
-        let mut commas = Separated::new(b"a, b ,,c", b',');
-        assert_eq!(
-            [commas.next(), commas.next(), commas.next(), commas.next()],
-            [&b"a"[..], b"b", b"", b"c"]
-        );
+        let mut commas = Separated::new(b"a, b ,,c, \"d\"", b',');
+        let fields = [(); 5].map(|()| commas.next());
+        assert_eq!(fields, [&b"a"[..], b"b", b"", b"c", b"d"]);
     }
 }

@@ -114,6 +114,21 @@ impl Format {
         names.join(", ")
     }
 
+    /// The columns of a line, where all lines have the same, as errors call them.
+    pub(crate) const fn columns(self) -> Option<&'static str> {
+        Some(match self {
+            Format::Spc => "ASU,LBA,Size,Opcode,Timestamp",
+            Format::Disksim | Format::Replayer => "time device offset size flags",
+            Format::Ssdsim => "time device LBA size op",
+            Format::Msr => "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime",
+            Format::Tencent => "Timestamp,Offset,Size,IOType,VolumeID",
+            Format::Alibaba => "device_id,opcode,offset,length,timestamp",
+            Format::Systor => "Timestamp,Response,IOType,LUN,Offset,Size",
+            Format::VscsiCsv => "version,time,op,size,lbn",
+            _ => return None,
+        })
+    }
+
     /// The units that its columns have unless told otherwise.
     pub const fn units(self) -> Units {
         const S: u64 = 1_000_000_000;

@@ -31,6 +31,9 @@ pub(crate) struct Input {
 }
 
 const DARSHAN: &str = "a Darshan log; print its trace with darshan-dxt-parser, whose text is read here";
+const UTF16: &str = "text in UTF-16; convert it first (iconv -f UTF-16 -t UTF-8)";
+const BLKTRACE: &str = "blktrace's binary output; print it with blkparse, whose text is read here";
+const WEB: &str = "a web page, not a trace; the download went wrong";
 /// What is recognized only to say so.
 const UNREADABLE: &[(&[u8], &str)] = &[
     (b"BZh", "packed with bzip2; unpack it first (bunzip2)"),
@@ -42,12 +45,21 @@ const UNREADABLE: &[(&[u8], &str)] = &[
     (b"3.21\0\0", DARSHAN),
     (b"3.41\0\0", DARSHAN),
     (b"7z\xbc\xaf", "a 7z archive; unpack it first (7z x)"),
+    (b"\x04\x22\x4d\x18", "packed with lz4; unpack it first (unlz4)"),
+    (b"\xff\xfe", UTF16),
+    (b"\xfe\xff", UTF16),
+    (b"\x07tae", BLKTRACE),
+    (b"eat\x07", BLKTRACE),
+    (b"PAR1", "a Parquet file; write it as CSV first"),
+    (b"version https://git-lfs", "a pointer of Git LFS, not the trace; fetch that first (git lfs pull)"),
+    (b"<!DOCTYPE", WEB),
+    (b"<html", WEB),
 ];
 
 impl Input {
     /// Looks at the first bytes and unpacks what they announce.
     pub fn new(mut raw: Box<dyn Read + Send>) -> io::Result<Input> {
-        let mut head = [0; 6];
+        let mut head = [0; 24];
         let mut have = 0;
         while have < head.len() {
             match raw.read(&mut head[have..]) {

@@ -156,6 +156,51 @@ fn what_is_no_trace_is_said() {
 }
 
 #[test]
+fn quotes_around_fields_are_no_part_of_them() {
+    let lines = "0,1,512,r,0.0\n0,2,512,w,0.5\n";
+    let quoted: String =
+        lines.lines().map(|l| format!("\"{}\"\n", l.split(',').collect::<Vec<_>>().join("\",\""))).collect();
+    assert_eq!(read(&quoted), read(lines));
+    let named = format!("\"ASU\",\"LBA\",\"Size\",\"Opcode\",\"Timestamp\"\n{quoted}");
+    assert_eq!(read(&named), read(lines));
+}
+
+#[test]
+fn what_nearly_fits_is_told_what_would() {
+    for (text, field, why) in [
+        ("0;1;512;r;0,5\n", "Timestamp", "behind a point, not a comma"),
+        ("0,0x10,512,r,0.5\n", "LBA", "hexadecimal"),
+        ("0,-8,512,r,0.5\n", "LBA", "below zero"),
+        ("0,1,512,r,-0.5\n", "Timestamp", "a time below zero"),
+        ("ASU,LBA,Size,Opcode,Timestamp\n0,1,512,r,12:30:01\n", "Timestamp", "not a date"),
+        ("0,1,512,x,0.5\n", "Opcode", "neither read nor write"),
+    ] {
+        let error = error(text, None);
+        let columns = "Read as spc (ASU,LBA,Size,Opcode,Timestamp)";
+        assert!(
+            error.contains(columns) && error.contains(&format!("{field} is ")) && error.contains(why),
+            "{error}"
+        );
+    }
+    assert!(error("time,op,offset,size\n0.5,R,4096,512\n", None).contains("Known: spc"));
+}
+
+#[test]
+fn what_is_taken_for_a_trace_by_mistake_is_told_apart() {
+    let blktrace = [b"\x07tae".as_slice(), &[0; 44]].concat();
+    for (bytes, what) in [
+        (blktrace.as_slice(), "blkparse"),
+        (b"\xff\xfe0\0,\0", "iconv"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n", "git lfs pull"),
+        (b"<!DOCTYPE html>\n<html>", "a web page"),
+        (b"\x04\x22\x4d\x18\x64", "unlz4"),
+    ] {
+        let error = read_as(bytes, None).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
 fn a_truncated_archive_is_an_error_after_what_could_be_read() {
     let text: String = (0..50_000).map(|i| format!("0,{},512,r,{i}.0\n", i * 7919 % 100_003)).collect();
     let zst = zstd::encode_all(text.as_bytes(), 1).unwrap();
