@@ -36,6 +36,9 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
     if head.starts_with(b"\x7fELF") || head.starts_with(b"\x89PNG") || head.starts_with(b"%PDF") {
         return Err("a program, a picture or a document, not a trace".to_owned());
     }
+    if head.starts_with(b"fio version ") {
+        return Ok(Format::Iolog);
+    }
     let best = best_of(&TEXT, head);
     match best {
         Some((Format::Disksim, _)) => Ok(bytes_or_blocks(head)),

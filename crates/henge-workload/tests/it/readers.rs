@@ -182,6 +182,10 @@ fn what_nearly_fits_is_told_what_would() {
             "{error}"
         );
     }
+    let spreadsheet = error("1.28166372003e+17,usr,0,Read,512,512,10\n", None);
+    assert!(spreadsheet.contains("without an exponent"), "{spreadsheet}");
+    let blank = error("fio version 3 iolog\n0 /mnt/a disk add\n1 /mnt/a disk read 0 4096\n", None);
+    assert_eq!(blank, "t:2: action: unknown: \"0 /mnt/a disk add\"");
     assert!(error("time,op,offset,size\n0.5,R,4096,512\n", None).contains("Known: spc"));
 }
 
