@@ -11,7 +11,7 @@ fn pair() -> (Pair, TcpStream, TcpStream) {
         let theirs = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
         let (ours, _) = listener.accept().expect("it came");
         ours.set_nonblocking(true).expect("a socket");
-        theirs.set_read_timeout(Some(Duration::from_secs(5))).expect("a socket");
+        theirs.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
         (ours, theirs)
     };
     let ((ours, client), (twin, server)) = (connected(), connected());

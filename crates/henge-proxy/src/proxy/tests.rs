@@ -1,3 +1,4 @@
+mod patience;
 mod slots;
 
 use super::*;
@@ -62,7 +63,7 @@ impl World {
             self.turn();
         }
         let (server, _) = self.server.accept().expect("the twin");
-        server.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+        server.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a socket");
         (client, server)
     }
 

@@ -153,67 +153,6 @@ fn another_protocol_passes_unharmed() {
     assert_eq!(status["opaque"], 1, "{status}");
 }
 
-/// Waits until a request has come to the server.
-fn until_seen(server: &Server) {
-    while server.store.lock().expect("a store").seen.is_empty() {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A request is dropped, not released late, when its client has given up.
-#[test]
-fn a_request_older_than_its_clients_patience_is_never_released() {
-    let server = Server::start(100e3, LIMITS); // 64 KiB take 0.65 s
-    let rest = "client_timeout = \"2200ms\"\n[[flow]]\nname = \"a\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"a\"\n";
-    let proxy = proxy_before(&server, 1, rest);
-    let address = proxy.addresses[0];
-    let first = std::thread::spawn(move || Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)));
-    until_seen(&server);
-    let mut second = Client::connect(&[address], 2);
-    let waiter = std::thread::spawn(move || second.write(0, &pattern(2, 0, 65_536)));
-    first.join().expect("a client").expect("the first is served");
-    std::thread::sleep(Duration::from_millis(600));
-    let seen = server.store.lock().expect("a store").seen.clone();
-    assert_eq!(seen.len(), 1, "the second waited longer than 200 ms (2.2 s less the margin): {seen:?}");
-    drop(proxy);
-    assert!(waiter.join().expect("a client").is_err(), "its connection ends with the proxy");
-}
-
-/// A request that the server never answers does not keep its place for ever.
-#[test]
-fn a_request_that_is_never_answered_frees_its_place() {
-    let server = Server::start(1e9, LIMITS);
-    let rest = "client_timeout = \"4s\"\n[[flow]]\nname = \"a\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"a\"\n";
-    let proxy = proxy_before(&server, 1, rest);
-    let address = proxy.addresses[0];
-    let first =
-        std::thread::spawn(move || Client::connect(&[address], MUTE).write(0, &pattern(1, 0, 65_536)));
-    std::thread::sleep(Duration::from_millis(3000));
-    // It may wait 2 s itself (4 s less the margin): the first one's patience ends in the middle of them.
-    Client::connect(&[address], 2).write(0, &pattern(2, 0, 65_536)).expect("served");
-    drop(proxy);
-    assert!(first.join().expect("a client").is_err(), "nobody answered it");
-}
-
-/// A client that leaves takes its waiting requests along; others go on.
-#[test]
-fn a_client_that_leaves_is_forgotten() {
-    let server = Server::start(300e3, LIMITS); // 64 KiB take 0.22 s
-    let rest = "[[flow]]\nname = \"a\"\n[[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"a\"\n";
-    let proxy = proxy_before(&server, 1, rest);
-    let address = proxy.addresses[0];
-    let first = std::thread::spawn(move || Client::connect(&[address], 1).write(0, &pattern(1, 0, 65_536)));
-    until_seen(&server);
-    for file in 10..20 {
-        // They send a request and vanish.
-        let _ = Client::connect(&[address], file).write_and_vanish(&pattern(file, 0, 65_536));
-    }
-    Client::connect(&[address], 3).write(0, &pattern(3, 0, 65_536)).expect("served");
-    first.join().expect("a client").expect("served");
-    let seen = server.store.lock().expect("a store").seen.iter().map(|s| s.0).collect::<Vec<_>>();
-    assert_eq!(seen, [100, 300], "only those who stayed");
-}
-
 /// Two proxies that tell each other: `striped` on both servers, `single` on one of them; what each received in all.
 fn totals_over_two_servers(sync: &str, seconds: u64) -> [f64; 2] {
     let servers = [Server::start(30e6, LIMITS), Server::start(30e6, LIMITS)];

@@ -4,7 +4,7 @@ use super::*;
 use crate::pair::tests::strided;
 
 /// Whether a message has come to the server, which takes it.
-fn comes(mut server: &TcpStream, message: &[u8]) -> bool {
+pub(super) fn comes(mut server: &TcpStream, message: &[u8]) -> bool {
     if is_dry(server) {
         return false;
     }

@@ -7,14 +7,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Bytes of a strip, and of a bulk-data message.
 pub const STRIP: u64 = 65_536;
 pub const FLOW_BUFFER: usize = 262_144;
-/// A file whose requests are never answered.
-pub const MUTE: u64 = 777;
 
 /// Reads one framed message.
 pub fn read_message(stream: &mut TcpStream) -> io::Result<(Header, Vec<u8>)> {
@@ -39,10 +37,13 @@ fn write_data(stream: &mut TcpStream, tag: i64, data: &[u8]) -> io::Result<()> {
 struct Disk {
     free_at: Mutex<Instant>,
     bytes_per_second: f64,
+    /// Who has this has everybody wait.
+    held: Mutex<()>,
 }
 
 impl Disk {
     fn serve(&self, bytes: usize) {
+        drop(self.held.lock());
         let until = {
             let mut free_at = self.free_at.lock().expect("no panic while held");
             *free_at = (*free_at).max(Instant::now())
@@ -76,6 +77,7 @@ impl Store {
 pub struct Server {
     pub address: SocketAddr,
     pub store: Arc<Mutex<Store>>,
+    disk: Arc<Disk>,
 }
 
 impl Server {
@@ -84,15 +86,21 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("its address");
         let store = Arc::new(Mutex::new(Store::default()));
-        let disk = Arc::new(Disk { free_at: Mutex::new(Instant::now()), bytes_per_second });
-        let (kept, config) = (store.clone(), config.to_owned());
+        let disk =
+            Arc::new(Disk { free_at: Mutex::new(Instant::now()), bytes_per_second, held: Mutex::new(()) });
+        let (kept, moves, config) = (store.clone(), disk.clone(), config.to_owned());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (store, disk, config) = (kept.clone(), disk.clone(), config.clone());
+                let (store, disk, config) = (kept.clone(), moves.clone(), config.clone());
                 std::thread::spawn(move || serve(stream, &store, &disk, &config));
             }
         });
-        Server { address, store }
+        Server { address, store, disk }
+    }
+
+    /// It moves nothing as long as one has this.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.disk.held.lock().expect("no panic while held")
     }
 }
 
@@ -102,7 +110,6 @@ fn serve(mut stream: TcpStream, store: &Mutex<Store>, disk: &Disk, config: &str)
         let (header, payload) = read_message(&mut stream)?;
         let request = Request::parse(&payload).map_err(|_| io::ErrorKind::InvalidData)?;
         match (&request.body, request.op) {
-            (RequestBody::Io(io), _) if io.handle / 100 == MUTE => {}
             (RequestBody::Io(io), _) => {
                 let served = serve_io(&mut stream, header.tag, &request, io, &payload, store, disk);
                 store.lock().expect("no panic while held").cut += u64::from(served.is_err());
@@ -207,13 +214,17 @@ pub struct Client {
 
 impl Client {
     pub fn connect(servers: &[SocketAddr], file: u64) -> Client {
+        Client::try_connect(servers, file).expect("a server")
+    }
+
+    pub fn try_connect(servers: &[SocketAddr], file: u64) -> io::Result<Client> {
         let streams = servers.iter().map(|s| {
-            let stream = TcpStream::connect(s).expect("a server");
-            stream.set_nodelay(true).expect("a socket");
-            stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
-            stream
+            let stream = TcpStream::connect(s)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+            Ok(stream)
         });
-        Client { streams: streams.collect(), file, tag: 1, uid: None }
+        Ok(Client { streams: streams.collect::<io::Result<_>>()?, file, tag: 1, uid: None })
     }
 
     /// Speaks protocol 6000, as this user.
@@ -281,12 +292,6 @@ impl Client {
         }
         self.tag += self.streams.len() as i64;
         Ok(())
-    }
-
-    /// Sends the request of a write, and closes.
-    pub fn write_and_vanish(mut self, data: &[u8]) -> io::Result<()> {
-        let request = self.request(0, Direction::Write, 0, data.len() as u64, false);
-        self.streams[0].write_all(&encode_io(self.tag, &request))
     }
 
     /// One read, from all servers of the file; `data` is what it should be.
