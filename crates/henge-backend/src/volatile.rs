@@ -2,7 +2,7 @@
 //!
 //! Writes are answered as soon as they are in the cache. They reach the store when a FLUSH or a FUA write asks for
 //! it, or, sector by sector and in any order, when chance has it. Kill the process, and everything else is gone:
-//! that is the power cut. Sectors of 512 bytes are written as wholes, as disks do.
+//! that is the power cut. Sectors are written as wholes, as disks do: of 512 bytes, or of a block of the store.
 
 use crate::memory::Map;
 use crate::{Buffer, Store, Watch};
@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::RawFd;
 
-const SECTOR: u64 = 512;
+const SECTOR_LEAST: u64 = 512;
 /// Longest write to the store.
 const RUN_MAX: u64 = 1 << 20;
 
@@ -30,6 +30,8 @@ struct Cleaning {
 pub struct Volatile<S> {
     store: S,
     cache: Map,
+    /// Bytes that are written as a whole.
+    sector: u64,
     /// Numbers of the sectors that the store does not have yet.
     dirty: BTreeSet<u64>,
     parts: Vec<(String, u64, u64)>,
@@ -47,6 +49,7 @@ impl<S: Store> Volatile<S> {
     pub fn new(seed: u64, store: S) -> io::Result<Self> {
         Ok(Volatile {
             cache: Map::new(store.capacity())?,
+            sector: store.block().max(SECTOR_LEAST),
             store,
             dirty: BTreeSet::new(),
             parts: Vec::new(),
@@ -74,7 +77,7 @@ impl<S: Store> Volatile<S> {
     /// The part around an address.
     fn part(&self, offset: u64) -> Option<(u64, u64)> {
         let part = self.parts.iter().find(|(_, base, len)| offset >= *base && offset - base < *len)?;
-        Some((part.1, part.1 + part.2.next_multiple_of(SECTOR)))
+        Some((part.1, part.1 + part.2.next_multiple_of(self.sector)))
     }
 
     fn change(&mut self, request: &Request, payload: &Buffer) {
@@ -83,13 +86,13 @@ impl<S: Store> Volatile<S> {
             Op::Write => self.cache.slice()[from..from + len].copy_from_slice(payload),
             _ => self.cache.zero(from, len),
         }
-        self.dirty.extend(request.offset / SECTOR..request.end().div_ceil(SECTOR));
+        self.dirty.extend(request.offset / self.sector..request.end().div_ceil(self.sector));
         // Now and then one sector of it goes to the store by itself.
         if self.chance(4) == 0 && self.queue.len() < 16 {
-            let sectors = request.len.div_ceil(SECTOR).max(1);
-            let from = request.offset / SECTOR * SECTOR + self.chance(sectors) * SECTOR;
+            let sectors = request.len.div_ceil(self.sector).max(1);
+            let from = request.offset / self.sector * self.sector + self.chance(sectors) * self.sector;
             let payload = Buffer::empty();
-            let cleaning = Cleaning { asked_by: None, payload, from, to: from + SECTOR, flush: false };
+            let cleaning = Cleaning { asked_by: None, payload, from, to: from + self.sector, flush: false };
             self.queue.push_back(cleaning);
         }
     }
@@ -99,13 +102,13 @@ impl<S: Store> Volatile<S> {
         while self.current.is_none() {
             let Some(cleaning) = self.queue.pop_front() else { return };
             self.outcome = Ok(());
-            let (mut at, last) = (cleaning.from / SECTOR, cleaning.to.div_ceil(SECTOR));
+            let (mut at, last) = (cleaning.from / self.sector, cleaning.to.div_ceil(self.sector));
             while let Some(first) = self.dirty.range(at..last).next().copied() {
                 let mut end = first;
-                while end < last && (end - first) * SECTOR < RUN_MAX && self.dirty.remove(&end) {
+                while end < last && (end - first) * self.sector < RUN_MAX && self.dirty.remove(&end) {
                     end += 1;
                 }
-                self.write(first * SECTOR, (end - first) * SECTOR, now);
+                self.write(first * self.sector, (end - first) * self.sector, now);
                 at = end;
             }
             self.current = Some(cleaning);
@@ -227,7 +230,7 @@ impl<S: Store> Store for Volatile<S> {
         if let Some(i) = self.parts.iter().position(|(part, ..)| part == name) {
             let (_, base, len) = self.parts.remove(i);
             let gone: Vec<u64> =
-                self.dirty.range(base / SECTOR..(base + len).div_ceil(SECTOR)).copied().collect();
+                self.dirty.range(base / self.sector..(base + len).div_ceil(self.sector)).copied().collect();
             for sector in gone {
                 self.dirty.remove(&sector);
             }
@@ -290,7 +293,7 @@ mod tests {
     use super::*;
     use crate::Memory;
 
-    /// As storage behind a network: it looks for answers only where its descriptor has told of some.
+    /// As storage behind a network, of large blocks: it looks for answers only where its descriptor has told of some.
     struct Far {
         memory: Memory,
         signalled: bool,
@@ -300,6 +303,7 @@ mod tests {
     impl Backend for Far {
         type Payload = Buffer;
         fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+            assert!((request.offset | request.len).is_multiple_of(4096), "no whole blocks: {request:?}");
             self.memory.submit(request, payload, now);
         }
         fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
@@ -325,6 +329,9 @@ mod tests {
         fn has_part(&self, name: &str) -> bool {
             self.memory.has_part(name)
         }
+        fn block(&self) -> u64 {
+            4096
+        }
         fn signalled(&mut self) {
             (self.signalled, self.looks) = (true, 0);
         }
@@ -339,6 +346,11 @@ mod tests {
         let mut cache = Volatile::new(1, Far { memory, signalled: false, looks: 0 }).expect("another one");
         let at = cache.open_part("p", 128 << 10).expect("there is room");
         let id = RequestId::default();
+        for n in 0..32 {
+            let write = Request::new(id, FlowId(0), Op::Write, at + n * 4096, 4096, Instant::ZERO);
+            cache.submit(&write, Buffer::zeroed(4096), Instant::ZERO);
+            assert!(cache.reap(Instant::ZERO).is_some_and(|done| done.outcome.is_ok()));
+        }
         cache.submit(
             &Request::new(id, FlowId(0), Op::Flush, at, 0, Instant::ZERO),
             Buffer::empty(),

@@ -54,6 +54,15 @@ impl Nbd {
     }
 }
 
+/// Sectors that are asked for together: the medium below may have larger blocks than 512 bytes.
+fn block(socket: &Path) -> u64 {
+    let mut nbd = Nbd::connect(socket).expect("the node serves");
+    nbd.send(false, 0, SECTOR as u64, SECTOR as u32, &[]).expect("sent");
+    let mut reply = [0; 16];
+    nbd.0.read_exact(&mut reply).expect("answered");
+    if reply[4..8] == [0; 4] { 1 } else { 8 }
+}
+
 /// What a client knows of its sectors.
 #[derive(Clone)]
 struct Memory {
@@ -70,13 +79,19 @@ fn stamp(client: u64, sector: u64, version: u64) -> Vec<u8> {
 }
 
 /// Writes until the node is gone.
-fn load(socket: &Path, client: u64, memory: &mut Memory, random: &mut Pcg64Mcg) -> std::io::Result<()> {
+fn load(
+    socket: &Path,
+    client: u64,
+    block: u64,
+    memory: &mut Memory,
+    random: &mut Pcg64Mcg,
+) -> std::io::Result<()> {
     let mut nbd = Nbd::connect(socket)?;
     loop {
         let mut batch: Vec<(u64, u64, u64, bool)> = Vec::new();
         for _ in 0..1 + random.random_range(0..8) {
-            let first = random.random_range(0..SECTORS);
-            let count = 1 + random.random_range(0..16.min(SECTORS - first));
+            let first = random.random_range(0..SECTORS) / block * block;
+            let count = (1 + random.random_range(0..16.min(SECTORS - first))).next_multiple_of(block);
             // In one batch no two writes meet: which of them comes last is nobody's promise.
             if batch.iter().any(|(f, c, ..)| first < f + c && *f < first + count) {
                 continue;
@@ -180,13 +195,15 @@ fn nothing_acknowledged_is_lost() {
     while total(&memories) < wanted || rounds < 4 {
         let power_cut = rounds % 2 == 1;
         let mut node = start(dir.path(), power_cut.then_some(seed + rounds));
+        let block = block(&socket);
         let life = Duration::from_millis(20 + random.random_range(0..500));
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| random.random()).collect();
         std::thread::scope(|scope| {
             for ((client, memory), seed) in memories.iter_mut().enumerate().zip(seeds) {
                 let socket = &socket;
                 scope.spawn(move || {
-                    let ended = load(socket, client as u64, memory, &mut Pcg64Mcg::seed_from_u64(seed));
+                    let ended =
+                        load(socket, client as u64, block, memory, &mut Pcg64Mcg::seed_from_u64(seed));
                     assert!(ended.is_err(), "it only ends when the node is gone");
                 });
             }
