@@ -41,6 +41,10 @@ pub struct Options {
     pub overcommit: bool,
 }
 
+/// How long a command waits for what is left of a process that had the lock: its last requests, or a child that has not begun its own
+/// program yet.
+pub(crate) const REMAINS: Duration = Duration::from_secs(2);
+
 impl Default for Options {
     fn default() -> Self {
         Options {

@@ -10,7 +10,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Duration;
 use uuid::Uuid;
 
 pub use super::import::import;
@@ -77,7 +76,7 @@ pub(super) fn plan(size: u64, name: &str, path: &Path) -> io::Result<Superblock>
 }
 
 pub(super) fn claimed(path: &Path) -> io::Result<(File, u64)> {
-    let (file, _) = open::claim(path, true, Duration::ZERO)?;
+    let (file, _) = open::claim(path, true, open::REMAINS)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))?;
     Ok((file, size))
 }

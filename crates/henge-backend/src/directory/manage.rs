@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::Duration;
 use uuid::Uuid;
 
 /// A part that no disk has any more.
@@ -142,7 +141,7 @@ pub fn allocated(path: &Path) -> u64 {
 /// Nobody serves it meanwhile.
 fn locked(path: &Path) -> io::Result<File> {
     let (lock, _) = open::open(&path.join(LOCK), false, false)?;
-    open::lock(&lock, path, Duration::ZERO)?;
+    open::lock(&lock, path, open::REMAINS)?;
     Ok(lock)
 }
 
