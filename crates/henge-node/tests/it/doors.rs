@@ -30,7 +30,8 @@ nbd = \"nobody\"
 
 fn start(head: &str, disks: &str) -> Node {
     let text = format!("{head}\n{disks}");
-    let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+    config.state.forgets = !config.state.is_stated;
     Node::start(config).unwrap_or_else(|e| panic!("{e}"))
 }
 

@@ -388,7 +388,9 @@ fn a_disk_goes_although_its_client_comes_again() {
 fn a_disk_has_its_places_and_no_more() {
     let text = "connections_per_disk = 3\nlisten = \"nbd://127.0.0.1:0\"\n[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n\
                 [[disk]]\nname = \"web\"\ncapacity = \"4MiB\"\n[[disk]]\nname = \"other\"\ncapacity = \"4MiB\"\n";
-    let node = Node::start(NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap()).unwrap();
+    let mut config = NodeConfig::parse(Source::new("node.toml", text.to_owned())).unwrap();
+    config.state.forgets = true;
+    let node = Node::start(config).unwrap();
     let come = |name: &str| {
         let mut stream = TcpStream::connect(address(&node)).unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();

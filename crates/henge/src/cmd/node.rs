@@ -195,9 +195,11 @@ mod tests {
                 false,
             ),
         ] {
-            let pool = "[[pool]]\nname = \"p\"\npath = \"p\"\ncapacity = \"1MiB\"\n";
+            let pool =
+                "state_dir = \"no.state\"\n[[pool]]\nname = \"p\"\npath = \"p\"\ncapacity = \"1MiB\"\n";
+            let lines = format!("{lines}{pool}");
             let text = lines.replace("no.", &format!("{}/no.", dir.path().display()));
-            std::fs::write(&config, text + pool).unwrap();
+            std::fs::write(&config, text).unwrap();
             let now = NodeConfig::read(&config).unwrap_or_else(|e| panic!("the file itself is right: {e}"));
             assert_eq!(may_begin_anew(&config, None, &now).is_ok(), may, "{lines}");
             assert!(may_begin_anew(&config, Some("a pool in memory"), &now).is_err());

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 fn henge(config: &str, args: &[&str]) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("node.toml");
+    let config = format!("state_dir = \"DIR/state\"\n{config}");
     std::fs::write(&file, config.replace("DIR", dir.path().to_str().unwrap())).unwrap();
     Command::new(env!("CARGO_BIN_EXE_henge")).args(["node", "-c"]).arg(&file).args(args).output().unwrap()
 }
@@ -27,7 +28,7 @@ fn errors_point_into_the_file() {
     let output = henge(config, &["--check"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success());
-    assert!(text.contains("node.toml:7:12") && text.contains("^^^^^^"), "{text}");
+    assert!(text.contains("node.toml:8:12") && text.contains("^^^^^^"), "{text}");
 }
 
 #[test]
