@@ -6,8 +6,8 @@ use henge_node::{Node, NodeConfig};
 use std::time::{Duration, Instant};
 
 const EIO: u32 = 5;
-/// Far less than a part waits for a silent peer unless told otherwise, and far more than a busy machine takes.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a part waits for a silent peer: longer than a client of these tests.
+const LONG: &str = "timeout = \"10min\"";
 
 fn config(name: &str, link: &str, rest: &str) -> NodeConfig {
     let (cores, shard) = common::cores();
@@ -185,16 +185,14 @@ fn unaligned_writes_of_two_coordinators_to_one_block_are_both_there() {
 #[test]
 fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
     let names = ["n1", "n2", "n3"];
-    let mut nodes = cluster(&names, "");
+    let mut nodes = cluster(&names, LONG);
     let mut client = Client::connect(&nodes[0], "web");
     assert_eq!(client.write(0, &pattern(3 * 65_536, 1)), 0);
     let gone = nodes.remove(1);
     let address = link_address(&gone);
     gone.stop().unwrap();
     until("the peer is noticed to be gone", || !linked(&nodes[0]));
-    let begun = Instant::now();
     assert_eq!(client.read(65_536, 4096), Err(EIO), "its part");
-    assert!(begun.elapsed() < PATIENCE, "not at once: {:?}", begun.elapsed());
     assert!(client.read(0, 65_536).is_ok(), "the others' parts go on");
     assert!(client.read(2 * 65_536, 65_536).is_ok());
     client.send(0, 3, 0, 0, &[]);
@@ -220,7 +218,7 @@ fn a_node_that_is_gone_fails_its_parts_at_once_and_is_back_soon() {
 
 #[test]
 fn a_part_that_is_not_answered_fails_after_the_stated_time() {
-    let nodes = [node("n1", "timeout = \"300ms\"", ""), slow("n2")];
+    let nodes = [node("n1", "timeout = \"300ms\"", ""), slow("n2", 1, 32)];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
     nodes.iter().for_each(|node| ask(node, common::add(&both)));
@@ -228,8 +226,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
     let mut client = Client::connect(&nodes[0], "web");
     let begun = Instant::now();
     assert_eq!(client.read(65_536, 4096), Err(EIO));
-    let took = begun.elapsed();
-    assert!((Duration::from_millis(300)..PATIENCE).contains(&took), "{took:?}");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
     assert!(client.read(0, 4096).is_ok(), "the extent here");
     assert!(linked(&nodes[0]), "slow is not gone");
 }
@@ -237,7 +234,7 @@ fn a_part_that_is_not_answered_fails_after_the_stated_time() {
 /// Commands that wait at another node are taken back when their client goes; what another client has there stays.
 #[test]
 fn a_client_that_goes_takes_its_parts_along() {
-    let nodes = [node("n1", "timeout = \"60s\"", ""), slow_at("n2", 1)];
+    let nodes = [node("n1", LONG, ""), slow("n2", 4096, 1)];
     introduce(&nodes, &["n1", "n2"]);
     let both = disk(&["n1", "n2"]);
     nodes.iter().for_each(|node| ask(node, common::add(&both)));
@@ -258,16 +255,12 @@ fn a_client_that_goes_takes_its_parts_along() {
     assert_eq!(stays.reply(), 0);
 }
 
-/// A node whose pool serves 4096 bytes a second.
-fn slow(name: &str) -> Node {
-    slow_at(name, 32)
-}
-
-fn slow_at(name: &str, depth: u32) -> Node {
+/// A node whose pool serves so many bytes a second.
+fn slow(name: &str, rate: u32, depth: u32) -> Node {
     let (cores, shard) = common::cores();
     let text = format!(
         "listen = \"nbd://127.0.0.1:0\"\n{cores}[link]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{SECRET}\n\
-         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{shard}emulated = {{ constant = {{ rate = \"4096B/s\", capacity = \"64MiB\" }} }}\n\
+         [[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"64MiB\"\n{shard}emulated = {{ constant = {{ rate = \"{rate}B/s\", capacity = \"64MiB\" }} }}\n\
          scheduler = {{ sfq = {{ depth = {depth} }} }}\n"
     );
     let mut config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
