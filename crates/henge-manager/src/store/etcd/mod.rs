@@ -50,6 +50,8 @@ const VALUE_MAX: usize = 1 << 20;
 const PAGE: u32 = 500;
 /// Between two attempts while etcd chooses a leader of its own.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Longest that a call may take. Tests bear a machine that stops for a while.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 30 } else { 5 });
 
 /// Which etcd, and as whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -102,7 +104,7 @@ impl EtcdStore {
     /// Finds etcd; does not wait to lead.
     pub fn open(config: EtcdConfig) -> Result<EtcdStore, StoreError> {
         let lease = Duration::from_secs(config.lease);
-        let patience = (lease / 2).min(Duration::from_secs(5));
+        let patience = (lease / 2).min(PATIENCE);
         let (tls, login) = (config.tls.as_ref(), config.login.clone());
         let mut gateway = Gateway::new(config.endpoints.clone(), tls, login, patience)?;
         gateway.get(&format!("{}leader", config.prefix))?;

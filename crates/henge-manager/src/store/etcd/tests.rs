@@ -24,7 +24,7 @@ impl EtcdStore {
 
     fn fresh(&self) -> Gateway {
         let EtcdConfig { endpoints, tls, login, .. } = self.config.clone();
-        Gateway::new(endpoints, tls.as_ref(), login, Duration::from_secs(5)).unwrap()
+        Gateway::new(endpoints, tls.as_ref(), login, PATIENCE).unwrap()
     }
 }
 
