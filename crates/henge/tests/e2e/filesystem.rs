@@ -20,15 +20,17 @@ impl Drop for Fuse {
     }
 }
 
-fn mounted(file: &Path) -> bool {
+/// Waits for the file; false where `nbdfuse` gives up.
+fn mounted(fuse: &mut Fuse, file: &Path) -> bool {
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(5) {
-        if file.exists() {
-            return true;
+    while !file.exists() {
+        if fuse.child.try_wait().unwrap().is_some() {
+            return false;
         }
+        assert!(start.elapsed() < Duration::from_secs(60), "nbdfuse neither mounts nor ends");
         std::thread::sleep(Duration::from_millis(20));
     }
-    false
+    true
 }
 
 #[test]
@@ -48,9 +50,9 @@ fn ext4_through_nbdfuse_and_a_loop_device() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let fuse = Fuse { child, mountpoint: mountpoint.clone() };
+    let mut fuse = Fuse { child, mountpoint: mountpoint.clone() };
     let file = mountpoint.join("disk");
-    if !mounted(&file) {
+    if !mounted(&mut fuse, &file) {
         skip(NAME, "FUSE");
         return;
     }

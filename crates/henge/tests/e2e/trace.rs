@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn henge(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_henge")).arg("trace").args(args).output().expect("henge runs")
@@ -121,13 +122,12 @@ fn nbdkit(socket: &Path, args: &[&str]) -> Option<Server> {
     let mut command = Command::new("nbdkit");
     command.args(["-f", "-U"]).arg(socket).args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(command.spawn().ok()?);
-    for _ in 0..200 {
-        if std::os::unix::net::UnixStream::connect(socket).is_ok() {
-            return Some(server);
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+    let begun = Instant::now();
+    while std::os::unix::net::UnixStream::connect(socket).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nbdkit does not begin to serve");
+        std::thread::sleep(Duration::from_millis(20));
     }
-    None
+    Some(server)
 }
 
 #[test]
@@ -162,7 +162,9 @@ fn a_server_that_vanishes_is_an_error() {
     let dir = tempfile::tempdir().expect("a directory");
     let trace = sample(dir.path());
     let socket = dir.path().join("s");
-    let Some(mut server) = nbdkit(&socket, &["memory", "16M"]) else {
+    let log = dir.path().join("log");
+    let logfile = format!("logfile={}", log.display());
+    let Some(mut server) = nbdkit(&socket, &["--filter=log", "memory", "16M", &logfile]) else {
         return println!("skipped: a_server_that_vanishes_is_an_error needs nbdkit");
     };
     let uri = format!("nbd+unix:///?socket={}", socket.display());
@@ -173,7 +175,13 @@ fn a_server_that_vanishes_is_an_error() {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let replay = replay.spawn().expect("henge runs");
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    let begun = Instant::now();
+    while !std::fs::read_to_string(&log)
+        .is_ok_and(|log| log.contains(" Read id=") || log.contains(" Write id="))
+    {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is replayed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     server.0.kill().expect("the server ends");
     let out = replay.wait_with_output().expect("henge ends");
     assert!(!out.status.success());
