@@ -24,7 +24,7 @@ use image::Opened;
 use std::ffi::{CString, c_int};
 use std::io;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use words::Words;
 
 fn text(text: &str) -> io::Result<CString> {
@@ -92,15 +92,20 @@ impl Cluster for Ceph {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
         well(&self.named(image), opened)?;
-        let (pool, name, advisory) = (Arc::clone(&self.pool), self.named(image), false.into());
-        let mut rbd = Opened { pool, handle, name, object: 0, features: 0, write, advisory };
+        let (pool, name) = (Arc::clone(&self.pool), self.named(image));
+        let (advisory, changed, watch) = (false.into(), false.into(), OnceLock::new());
+        let mut rbd = Opened { pool, handle, name, object: 0, features: 0, write, advisory, changed, watch };
         let mut info = Info::empty();
         // SAFETY: an open image and a place for what it says.
         well(&rbd.name, unsafe { (library.rbd_stat)(handle, &mut info, size_of::<Info>()) })?;
         // SAFETY: as above.
         well(&rbd.name, unsafe { (library.rbd_get_features)(handle, &mut rbd.features) })?;
         rbd.object = info.object_size.max(1);
-        Ok(Some(Arc::new(rbd)))
+        let rbd = Arc::new(rbd);
+        if write {
+            rbd.watch()?;
+        }
+        Ok(Some(rbd))
     }
     fn create(&self, image: &str, size: u64) -> io::Result<()> {
         let name = text(image)?;

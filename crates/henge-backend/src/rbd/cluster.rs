@@ -61,8 +61,10 @@ pub(crate) trait Cluster: Send + Sync {
 pub(crate) trait Image: Send + Sync {
     /// Begins; it completes in any case.
     fn begin(&self, request: Box<InFlight>, completions: &Arc<Completions>);
-    /// As large as it is now, as far as this machine knows. Does not block.
+    /// As large as it is now. It asks Ceph once after each change of the image, and waits for the answer.
     fn size(&self) -> u64;
+    /// Whether somebody has changed the image since its size was looked at: `size` may wait.
+    fn is_changed(&self) -> bool;
     fn resize(&self, size: u64) -> io::Result<()>;
     fn note(&self, key: &str) -> io::Result<Option<String>>;
     fn set_note(&self, key: &str, value: &str) -> io::Result<()>;

@@ -22,6 +22,10 @@ pub(crate) struct State {
     pub caches: bool,
     /// What is asked of notes next fails so.
     pub notes_fail: VecDeque<io::ErrorKind>,
+    /// Somebody has changed it since its size was looked at.
+    pub changed: bool,
+    /// Who looks at its size waits.
+    pub silent: bool,
     /// Ceph knows which objects there are.
     pub mapped: bool,
     /// Results of the next requests, instead of what they would be.
@@ -168,7 +172,15 @@ impl Image for Opened {
         unsafe { InFlight::complete(request, result) };
     }
     fn size(&self) -> u64 {
-        held(&self.0).data.len() as u64
+        while held(&self.0).silent {
+            std::thread::yield_now();
+        }
+        let mut image = held(&self.0);
+        image.changed = false;
+        image.data.len() as u64
+    }
+    fn is_changed(&self) -> bool {
+        held(&self.0).changed
     }
     fn resize(&self, size: u64) -> io::Result<()> {
         held(&self.0).data.resize(size as usize, 0);

@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 pub(crate) type Handle = *mut c_void;
 /// What is called when a request is over.
 pub(crate) type Over = unsafe extern "C" fn(Handle, *mut c_void);
+/// What is called when an image was changed.
+pub(crate) type Changed = unsafe extern "C" fn(*mut c_void);
 /// What is called for each range of a difference.
 pub(crate) type Range = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
@@ -96,6 +98,8 @@ functions! {
     rbd: fn rbd_resize(Handle, u64) -> c_int;
     rbd: fn rbd_stat(Handle, *mut Info, usize) -> c_int;
     rbd: fn rbd_get_size(Handle, *mut u64) -> c_int;
+    rbd: fn rbd_update_watch(Handle, *mut u64, Changed, *mut c_void) -> c_int;
+    rbd: fn rbd_update_unwatch(Handle, u64) -> c_int;
     rbd: fn rbd_get_features(Handle, *mut u64) -> c_int;
     rbd: fn rbd_get_flags(Handle, *mut u64) -> c_int;
     rbd: fn rbd_metadata_get(Handle, *const c_char, *mut c_char, *mut usize) -> c_int;

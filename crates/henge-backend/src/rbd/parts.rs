@@ -6,6 +6,7 @@ use super::objects::{self, Objects};
 use crate::space::{Space, check_name};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// A part and its image.
@@ -18,8 +19,38 @@ pub(super) struct OpenImage {
     pub made: bool,
     pub ours: bool,
     pub objects: Objects,
+    /// A thread looks at its size.
+    pub looks: Arc<AtomicBool>,
     /// The last error that was said.
     pub said: i64,
+}
+
+impl OpenImage {
+    /// Its size; `None` where that has to be asked for. A thread does that, and rings.
+    pub(super) fn size(&self, completions: &Arc<Completions>) -> Option<u64> {
+        if self.looks.load(Ordering::Acquire) {
+            return None;
+        }
+        if !self.image.is_changed() {
+            return Some(self.image.size());
+        }
+        let (image, looks) = (Arc::clone(&self.image), Arc::clone(&self.looks));
+        let bell = Arc::clone(completions);
+        self.looks.store(true, Ordering::Release);
+        let work = move || {
+            image.size();
+            drop(image);
+            looks.store(false, Ordering::Release);
+            bell.ring();
+        };
+        let begun = std::thread::Builder::new().name("rbd-size".into()).spawn(work);
+        if begun.is_err() {
+            // The next turn tries again.
+            self.looks.store(false, Ordering::Release);
+            completions.ring();
+        }
+        None
+    }
 }
 
 /// A slot, in one of its lives.
@@ -128,7 +159,9 @@ impl Parts {
         }
         let (part, called, len) = (plan.part.clone(), plan.image(), plan.len);
         let Had { image, made, ours, .. } = had;
-        self.images[number] = Some(OpenImage { image, part, called, len, made, ours, objects, said: 0 });
+        let looks = Arc::default();
+        self.images[number] =
+            Some(OpenImage { image, part, called, len, made, ours, objects, looks, said: 0 });
         Ok(())
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Requests {
     under: Pending<Under>,
     spare: Boxes,
     finished: Boxes,
+    /// Those whose image is looked at for its size.
+    unsure: Boxes,
     done: VecDeque<Done<Buffer>>,
     signalled: bool,
     look_at: Option<Instant>,
@@ -53,6 +55,7 @@ impl Requests {
             under: Pending::new(),
             spare: Vec::new(),
             finished: Vec::new(),
+            unsure: Vec::new(),
             done: VecDeque::new(),
             signalled: true,
             look_at: None,
@@ -140,8 +143,12 @@ impl Requests {
     }
 
     fn completed(&mut self, mut held: Box<InFlight>, parts: &mut Parts, now: Instant) {
-        let (id, ask, mut result) = (held.id, held.ask, held.result);
-        let (len, end) = (held.len, held.offset + held.len);
+        let (id, mut result, len) = (held.id, held.result, held.len);
+        let (is_whole, cut) = match self.is_cut(&held, parts) {
+            Some(cut) => (held.ask != Ask::Read || result as u64 == len, cut),
+            None => return self.unsure.push(held),
+        };
+        let ask = held.ask;
         let payload = std::mem::take(&mut held.buffer);
         self.spare.push(held);
         let under = self.under.get(id).expect("what completes was under way");
@@ -149,9 +156,7 @@ impl Requests {
             let waited = Duration::from_millis(now.since(under.since).as_nanos() / 1_000_000);
             self.notices.tell(&format!("a request that was silent is answered after {waited}"));
         }
-        // librbd cuts what reaches beyond the end, and calls the rest of it good.
-        let cut = ask != Ask::Flush && self.image_of(id, parts).is_some_and(|open| open.image.size() < end);
-        if result >= 0 && (cut || ask == Ask::Read && result as u64 != len) {
+        if result >= 0 && (cut.is_some() || !is_whole) {
             result = -i64::from(libc::EINVAL);
         }
         if result < 0 {
@@ -166,8 +171,25 @@ impl Requests {
         self.finish(id, Ok(()), payload);
     }
 
+    /// The size of an image that ends before the request does; the outer `None` where nobody knows yet. librbd cuts what reaches beyond the end,
+    /// and calls the rest of it good. What was read in full was there, whatever came afterwards.
+    fn is_cut(&self, held: &InFlight, parts: &mut Parts) -> Option<Option<u64>> {
+        let is_whole = match held.ask {
+            Ask::Read => held.result == held.len as i64,
+            Ask::Flush => true,
+            Ask::Write | Ask::Zero { .. } => false,
+        };
+        match self.image_of(held.id, parts) {
+            Some(open) if !is_whole && held.result != BLOCKLISTED => {
+                let size = open.size(&self.completions)?;
+                Some((size < held.offset + held.len).then_some(size))
+            }
+            _ => Some(None),
+        }
+    }
+
     /// What an error is to the client; and to the administrator, once.
-    fn fault(&mut self, id: RequestId, result: i64, cut: bool, parts: &mut Parts) -> Fault {
+    fn fault(&mut self, id: RequestId, result: i64, cut: Option<u64>, parts: &mut Parts) -> Fault {
         if result == BLOCKLISTED {
             if !std::mem::replace(&mut self.fenced, true) {
                 self.notices.tell(FENCED);
@@ -178,16 +200,18 @@ impl Requests {
         if let Some(open) = self.image_of(id, parts)
             && std::mem::replace(&mut open.said, result) != result
         {
-            let (size, len) = (open.image.size(), open.len);
-            let why = match errno {
-                libc::ENOSPC | libc::EDQUOT => "the pool is full: writes fail until there is room".into(),
-                libc::EROFS => "its lock was taken: another client writes it".into(),
-                _ if cut => {
+            let len = open.len;
+            let why = match (errno, cut) {
+                (libc::ENOSPC | libc::EDQUOT, _) => {
+                    "the pool is full: writes fail until there is room".into()
+                }
+                (libc::EROFS, _) => "its lock was taken: another client writes it".into(),
+                (_, Some(size)) => {
                     format!(
                         "the image was cut to {size} bytes, and its disk has {len}: `rbd resize` mends it"
                     )
                 }
-                _ => io::Error::from_raw_os_error(errno).to_string(),
+                (..) => io::Error::from_raw_os_error(errno).to_string(),
             };
             self.notices.tell(&format!("\"{}\": {why}", open.part));
         }
@@ -201,6 +225,7 @@ impl Requests {
     /// Hears of what is over.
     fn hear(&mut self, parts: &mut Parts, now: Instant) {
         let mut finished = std::mem::take(&mut self.finished);
+        finished.append(&mut self.unsure);
         self.completions.take(&mut finished);
         finished.drain(..).for_each(|held| self.completed(held, parts, now));
         self.finished = finished;

@@ -106,6 +106,25 @@ fn long_zeroes_go_piece_by_piece() {
 }
 
 #[test]
+fn the_loop_does_not_wait_for_the_size_of_an_image_that_was_changed() {
+    let mut rig = Rig::new(Fake::new().with("vm", LEN).with("two", LEN));
+    let (vm, two) = (rig.image("vm.part0", "vm"), rig.image("two.part0", "two"));
+    rig.fake.at("vm", |image| (image.changed, image.silent) = (true, true));
+    rig.submit(Op::Write, vm, 512, Buffer::zeroed(512));
+    assert!(rig.reap().is_none(), "nobody knows whether it was cut");
+    rig.run(Op::Read, vm, 512, 0).unwrap();
+    rig.run(Op::Write, two, 512, 7).unwrap();
+    // It was cut meanwhile.
+    rig.fake.at("vm", |image| {
+        image.data.truncate(256);
+        image.silent = false;
+    });
+    let done = std::iter::from_fn(|| Some(rig.reap())).flatten().next();
+    assert_eq!(done.unwrap().outcome, Err(Fault::Io));
+    assert!(rig.notices()[0].contains("cut to 256 bytes"));
+}
+
+#[test]
 fn what_was_cut_from_outside_is_not_acknowledged() {
     let mut rig = Rig::new(Fake::new().with("vm", LEN));
     let base = rig.image("vm.part0", "vm");

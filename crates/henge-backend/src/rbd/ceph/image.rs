@@ -8,7 +8,8 @@ use super::{failed, text, well};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::ptr::{null, null_mut};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Features of images and what may be wrong with them (`rbd/features.h`, `rbd/librbd.h`).
 const EXCLUSIVE_LOCK: u64 = 1 << 2;
@@ -32,7 +33,11 @@ pub(super) struct Opened {
     pub(super) features: u64,
     pub(super) write: bool,
     /// Our lock is one that nobody has to obey.
-    pub(super) advisory: std::sync::atomic::AtomicBool,
+    pub(super) advisory: AtomicBool,
+    /// Somebody has changed the image since its size was looked at.
+    pub(super) changed: AtomicBool,
+    /// By which its changes are watched.
+    pub(super) watch: OnceLock<u64>,
 }
 
 // SAFETY: librbd's images may be used by several threads at once.
@@ -46,6 +51,10 @@ impl Drop for Opened {
         if *self.advisory.get_mut() {
             // SAFETY: an open image and a text. If it stays locked, whoever comes next says so.
             unsafe { (library.rbd_unlock)(self.handle, COOKIE.as_ptr()) };
+        }
+        if let Some(watch) = self.watch.get() {
+            // SAFETY: an open image, and its watch; nobody is told of changes afterwards.
+            unsafe { (library.rbd_update_unwatch)(self.handle, *watch) };
         }
         // SAFETY: opened, and closed once; it waits for what is under way, so no request completes later.
         unsafe { (library.rbd_close)(self.handle) };
@@ -65,6 +74,12 @@ unsafe extern "C" fn over(completion: Handle, request: *mut c_void) {
     unsafe { InFlight::complete(request.cast(), result as i64) };
 }
 
+/// An image was changed, says a thread of librbd.
+unsafe extern "C" fn changed(flag: *mut c_void) {
+    // SAFETY: `watch` has handed over this very type, which stays where it is until the watch has ended.
+    unsafe { &*flag.cast::<AtomicBool>() }.store(true, Ordering::Release);
+}
+
 /// For each range that holds something; what is called does not unwind.
 unsafe extern "C" fn range(offset: u64, len: usize, exists: c_int, each: *mut c_void) -> c_int {
     // SAFETY: `extents` hands over this very type and waits until all is over.
@@ -78,6 +93,17 @@ unsafe extern "C" fn range(offset: u64, len: usize, exists: c_int, each: *mut c_
 impl Opened {
     fn library(&self) -> &'static Library {
         self.pool.connection.library
+    }
+
+    /// From now on it is known when somebody changes the image. It stays where it is.
+    pub(super) fn watch(self: &Arc<Self>) -> io::Result<()> {
+        let (mut watch, flag) = (0, (&raw const self.changed).cast_mut());
+        // SAFETY: an open image, a place for the watch, and a flag that outlives it.
+        let watched =
+            unsafe { (self.library().rbd_update_watch)(self.handle, &mut watch, changed, flag.cast()) };
+        well(&self.name, watched)?;
+        self.watch.set(watch).expect("it is watched once");
+        Ok(())
     }
 
     /// Who has the lock that anybody may ask for: client, cookie, address.
@@ -149,7 +175,12 @@ impl Image for Opened {
             }
         }
     }
+    fn is_changed(&self) -> bool {
+        self.changed.load(Ordering::Acquire)
+    }
     fn size(&self) -> u64 {
+        // Before the look: what changes during it is looked at again.
+        self.changed.store(false, Ordering::Release);
         let mut size = 0;
         // SAFETY: an open image and a place for its size.
         let said = unsafe { (self.library().rbd_get_size)(self.handle, &mut size) };
@@ -265,7 +296,7 @@ impl Image for Opened {
         };
         match -locked {
             0 => {
-                self.advisory.store(!lockable, std::sync::atomic::Ordering::Relaxed);
+                self.advisory.store(!lockable, Ordering::Relaxed);
                 Ok(Lock::Ours)
             }
             libc::EEXIST => Ok(Lock::Ours),
