@@ -16,6 +16,7 @@ mod words;
 
 use super::cluster::{Cluster, Image};
 use super::library::{Handle, Info, Library};
+use super::requests::{FENCED, FORBIDDEN};
 use crate::Register;
 use crate::origin::Snapshot;
 pub(crate) use connection::Reach;
@@ -34,7 +35,11 @@ fn text(text: &str) -> io::Result<CString> {
 /// An error of theirs in words.
 fn failed(what: &str, result: c_int) -> io::Error {
     let error = io::Error::from_raw_os_error(-result);
-    io::Error::new(error.kind(), format!("{what}: {error}"))
+    match -result {
+        libc::ESHUTDOWN => io::Error::new(error.kind(), format!("{what}: {FENCED}")),
+        libc::EPERM | libc::EACCES => io::Error::new(error.kind(), format!("{what}: {FORBIDDEN}")),
+        _ => io::Error::new(error.kind(), format!("{what}: {error}")),
+    }
 }
 
 fn well(what: &str, result: c_int) -> io::Result<()> {

@@ -16,8 +16,11 @@ const ZEROED: u64 = 128 << 20;
 pub(super) const SILENT: Duration = Duration::from_secs(10);
 /// How often requests under way are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-const FENCED: &str = "this node was blocklisted, so somebody else serves its images: nothing of this pool is served until the node \
+pub(super) const FENCED: &str = "this node was blocklisted, so somebody else serves its images: nothing of this pool is served until the node \
     begins again";
+/// Ceph also says so of a pool that its administrator has renamed or removed.
+pub(super) const FORBIDDEN: &str = "the user may not: `ceph osd pool ls` says whether the pool is there under its name, `ceph auth get` what the \
+    user may";
 /// What a blocklisted client is answered (`EBLOCKLISTED`).
 pub(super) const BLOCKLISTED: i64 = -(libc::ESHUTDOWN as i64);
 
@@ -205,6 +208,7 @@ impl Requests {
                 (libc::ENOSPC | libc::EDQUOT, _) => {
                     "the pool is full: writes fail until there is room".into()
                 }
+                (libc::EPERM | libc::EACCES, _) => FORBIDDEN.into(),
                 (libc::EROFS, _) => "its lock was taken: another client writes it".into(),
                 (_, Some(size)) => {
                     format!(

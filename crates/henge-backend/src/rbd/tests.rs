@@ -145,6 +145,15 @@ fn what_was_cut_from_outside_is_not_acknowledged() {
 }
 
 #[test]
+fn what_the_user_may_not_is_said_with_what_to_look_at() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    rig.fake.at("web", |image| image.results.push_back(-i64::from(libc::EPERM)));
+    assert_eq!(rig.run(Op::Write, base, 4096, 0).unwrap_err(), Fault::Io);
+    assert!(rig.notices()[0].contains("`ceph osd pool ls`"));
+}
+
+#[test]
 fn a_read_that_brings_too_little_is_an_error() {
     let mut rig = Rig::new(Fake::new());
     let base = rig.store.open_part("web.part0", LEN).unwrap();
