@@ -106,7 +106,7 @@ fn begin(path: &Path, name: &str, options: &Options) -> io::Result<(File, u64)> 
     identity::check(path, name)?;
     std::fs::create_dir_all(path).map_err(|e| named(path, &e))?;
     let (lock, block) = open::open(&path.join(LOCK), true, options.direct)?;
-    open::lock(&lock, path, std::time::Duration::ZERO)?;
+    open::lock(&lock, path, options.patience.min(open::REMAINS))?;
     identity::settle(path, name)?;
     manage::clear(path)?;
     Ok((lock, block))

@@ -41,7 +41,7 @@ pub struct Options {
     pub overcommit: bool,
 }
 
-/// How long a command waits for what is left of a process that had the lock: its last requests, or a child that has not begun its own
+/// How long is waited at most for what is left of a process that had a lock: its last requests, or a child that has not begun its own
 /// program yet.
 pub(crate) const REMAINS: Duration = Duration::from_secs(2);
 

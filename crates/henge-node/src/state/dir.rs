@@ -34,7 +34,7 @@ impl StateDir {
             Ok(lock) => lock,
             Err(e) => return Ok(StateDir::warn(format!("{}: {e}", dir.display()))),
         };
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock_soon(&lock) {
             Ok(()) => return Ok(StateDir::Folder(dir.clone(), Some(Arc::new(lock)))),
             // Some network file systems know no locks; then whoever runs nodes there sees to it.
             Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => {
@@ -90,6 +90,17 @@ impl StateDir {
     pub(crate) fn none(why: &str) -> StateDir {
         StateDir::None(why.to_owned())
     }
+}
+
+/// Locks a folder. What is left of a process that had it may have it for a moment: a child that has not begun its own program yet.
+fn lock_soon(folder: &File) -> Result<(), rustix::io::Errno> {
+    for _ in 0..50 {
+        match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::AGAIN) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            locked => return locked,
+        }
+    }
+    flock(folder, FlockOperation::NonBlockingLockExclusive)
 }
 
 #[cfg(test)]
