@@ -65,6 +65,8 @@ pub(crate) trait Image: Send + Sync {
     fn size(&self) -> u64;
     /// Whether somebody has changed the image since its size was looked at: `size` may wait.
     fn is_changed(&self) -> bool;
+    /// Whether somebody has switched off the feature by which we had its lock. It may wait as `size` does.
+    fn has_lost_its_lock(&self) -> bool;
     fn resize(&self, size: u64) -> io::Result<()>;
     fn note(&self, key: &str) -> io::Result<Option<String>>;
     fn set_note(&self, key: &str, value: &str) -> io::Result<()>;

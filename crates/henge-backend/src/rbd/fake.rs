@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub notes_fail: VecDeque<io::ErrorKind>,
     /// Somebody has changed it since its size was looked at.
     pub changed: bool,
+    /// Its feature of a lock was switched off.
+    pub unlocked: bool,
     /// Who looks at its size waits.
     pub silent: bool,
     /// Ceph knows which objects there are.
@@ -178,6 +180,9 @@ impl Image for Opened {
         let mut image = held(&self.0);
         image.changed = false;
         image.data.len() as u64
+    }
+    fn has_lost_its_lock(&self) -> bool {
+        held(&self.0).unlocked
     }
     fn is_changed(&self) -> bool {
         held(&self.0).changed

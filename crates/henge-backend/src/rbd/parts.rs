@@ -21,6 +21,8 @@ pub(super) struct OpenImage {
     pub objects: Objects,
     /// A thread looks at its size.
     pub looks: Arc<AtomicBool>,
+    /// That thread has found that its lock was switched off.
+    pub unlocked: Arc<AtomicBool>,
     /// The last error that was said.
     pub said: i64,
 }
@@ -35,10 +37,11 @@ impl OpenImage {
             return Some(self.image.size());
         }
         let (image, looks) = (Arc::clone(&self.image), Arc::clone(&self.looks));
-        let bell = Arc::clone(completions);
+        let (bell, unlocked) = (Arc::clone(completions), Arc::clone(&self.unlocked));
         self.looks.store(true, Ordering::Release);
         let work = move || {
             image.size();
+            unlocked.store(image.has_lost_its_lock(), Ordering::Release);
             drop(image);
             looks.store(false, Ordering::Release);
             bell.ring();
@@ -159,9 +162,9 @@ impl Parts {
         }
         let (part, called, len) = (plan.part.clone(), plan.image(), plan.len);
         let Had { image, made, ours, .. } = had;
-        let looks = Arc::default();
+        let (looks, unlocked) = Default::default();
         self.images[number] =
-            Some(OpenImage { image, part, called, len, made, ours, objects, looks, said: 0 });
+            Some(OpenImage { image, part, called, len, made, ours, objects, looks, unlocked, said: 0 });
         Ok(())
     }
 

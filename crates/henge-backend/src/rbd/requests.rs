@@ -9,6 +9,7 @@ use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Pending, Request, 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Most bytes that one request zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
@@ -18,6 +19,8 @@ pub(super) const SILENT: Duration = Duration::from_secs(10);
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 pub(super) const FENCED: &str = "this node was blocklisted, so somebody else serves its images: nothing of this pool is served until the node \
     begins again";
+const UNLOCKED: &str = "its feature exclusive-lock was switched off: others may write it, and no gateway can shut out another; `rbd feature \
+    enable` switches it on, and the node locks it when it begins again";
 /// Ceph also says so of a pool that its administrator has renamed or removed.
 pub(super) const FORBIDDEN: &str = "the user may not: `ceph osd pool ls` says whether the pool is there under its name, `ceph auth get` what the \
     user may";
@@ -176,7 +179,7 @@ impl Requests {
 
     /// The size of an image that ends before the request does; the outer `None` where nobody knows yet. librbd cuts what reaches beyond the end,
     /// and calls the rest of it good. What was read in full was there, whatever came afterwards.
-    fn is_cut(&self, held: &InFlight, parts: &mut Parts) -> Option<Option<u64>> {
+    fn is_cut(&mut self, held: &InFlight, parts: &mut Parts) -> Option<Option<u64>> {
         let is_whole = match held.ask {
             Ask::Read => held.result == held.len as i64,
             Ask::Flush => true,
@@ -185,6 +188,9 @@ impl Requests {
         match self.image_of(held.id, parts) {
             Some(open) if !is_whole && held.result != BLOCKLISTED => {
                 let size = open.size(&self.completions)?;
+                if open.unlocked.swap(false, Ordering::Acquire) {
+                    self.notices.tell(&format!("\"{}\": {UNLOCKED}", open.part));
+                }
                 Some((size < held.offset + held.len).then_some(size))
             }
             _ => Some(None),

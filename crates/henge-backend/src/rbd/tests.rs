@@ -125,6 +125,20 @@ fn the_loop_does_not_wait_for_the_size_of_an_image_that_was_changed() {
 }
 
 #[test]
+fn an_image_whose_lock_is_switched_off_is_told_of_once() {
+    let mut rig = Rig::new(Fake::new());
+    let base = rig.store.open_part("web.part0", LEN).unwrap();
+    rig.fake.at("web", |image| (image.changed, image.unlocked) = (true, true));
+    for _ in 0..2 {
+        rig.submit(Op::Write, base, 512, Buffer::zeroed(512));
+        let done = std::iter::from_fn(|| Some(rig.reap())).flatten().next();
+        assert_eq!(done.unwrap().outcome, Ok(()));
+    }
+    let said = rig.notices();
+    assert!(said.len() == 1 && said[0].contains("exclusive-lock was switched off"), "{said:?}");
+}
+
+#[test]
 fn what_was_cut_from_outside_is_not_acknowledged() {
     let mut rig = Rig::new(Fake::new().with("vm", LEN));
     let base = rig.image("vm.part0", "vm");

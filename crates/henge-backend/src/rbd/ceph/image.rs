@@ -178,6 +178,12 @@ impl Image for Opened {
     fn is_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
+    fn has_lost_its_lock(&self) -> bool {
+        let mut features = 0;
+        // SAFETY: an open image and a place for its features.
+        let said = unsafe { (self.library().rbd_get_features)(self.handle, &mut features) };
+        self.is_lockable() && said >= 0 && features & EXCLUSIVE_LOCK == 0
+    }
     fn size(&self) -> u64 {
         // Before the look: what changes during it is looked at again.
         self.changed.store(false, Ordering::Release);
