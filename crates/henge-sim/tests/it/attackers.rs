@@ -136,7 +136,7 @@ impl Attack {
 }
 
 /// What a pool on a device has; two-level and cvc with a depth that follows promises, too.
-fn settings(scheduler: &str) -> Vec<(&'static str, Value)> {
+pub fn settings(scheduler: &str) -> Vec<(&'static str, Value)> {
     match scheduler {
         "sfq" => vec![("depth", kept_shares()), ("cost", text("bytes"))],
         "mclock" => vec![("depth", kept_shares()), ("cost", text("time"))],
@@ -146,7 +146,7 @@ fn settings(scheduler: &str) -> Vec<(&'static str, Value)> {
 }
 
 /// What the scheduler takes of a promise of so many commands a second.
-fn promised(scheduler: &str, rate: f64, bound: Duration) -> Contract {
+pub fn promised(scheduler: &str, rate: f64, bound: Duration) -> Contract {
     let latency = Some(Latency { bound, percentile: 950_000 });
     let rated = Contract::reserved(Rate::requests_micro((rate * 1e6) as u64));
     match scheduler {
@@ -157,6 +157,14 @@ fn promised(scheduler: &str, rate: f64, bound: Duration) -> Contract {
     }
 }
 
+/// A promise that costs next to nothing; of `sfq`, another contract of the same weight.
+pub fn little(scheduler: &str) -> Contract {
+    match scheduler {
+        "sfq" => Contract { limit: Some(Rate::bytes(1 << 50)), ..Contract::weighted(1) },
+        _ => promised(scheduler, 10.0, Duration::from_millis(5)),
+    }
+}
+
 /// The victim's seconds, as parts of what it is due.
 fn beside(device: &str, scheduler: &str, pattern: &Pattern, seed: u64, warm: u64, seconds: u64) -> Vec<f64> {
     let victim = VICTIMS[0];
@@ -164,10 +172,7 @@ fn beside(device: &str, scheduler: &str, pattern: &Pattern, seed: u64, warm: u64
     let bound = Duration::from_micros(((4.0 * by_itself.p999) as u64).max(1000));
     let weights = pattern.disks as f64;
     let due = by_itself.rate * if scheduler == "sfq" { 4.0 / (4.0 + weights) } else { 1.0 / 3.0 };
-    let little = match scheduler {
-        "sfq" => Contract { limit: Some(Rate::bytes(1 << 50)), ..Contract::weighted(1) },
-        _ => promised(scheduler, 10.0, Duration::from_millis(5)),
-    };
+    let little = little(scheduler);
     let mut world = World::new(device, scheduler, &settings(scheduler), seed);
     world.add(victim, &promised(scheduler, due, bound), Duration::ZERO);
     (0..pattern.disks).for_each(|_| world.add(IDLE, &Contract::best_effort(), Duration::ZERO));

@@ -7,6 +7,8 @@ use henge_core::{
 use henge_device::{DeviceSpec, no_files};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 const DISK: u64 = 256 << 20;
 const SECOND: u64 = 1_000_000_000;
@@ -84,7 +86,7 @@ struct Client {
     rests_until: Instant,
     /// Outstanding and due.
     slots: u32,
-    due: Vec<Instant>,
+    due: BinaryHeap<Reverse<Instant>>,
     latencies: Vec<u64>,
     /// By second.
     over: Vec<u64>,
@@ -137,7 +139,7 @@ impl World {
     pub fn add(&mut self, load: Load, contract: &Contract, from: Duration) {
         let flow = self.clients.len() as u32;
         self.gate.set_flow(FlowId(flow), contract, self.now).unwrap_or_else(|e| panic!("{e}"));
-        let due = vec![self.now + from; load.outstanding as usize];
+        let due = std::iter::repeat_n(Reverse(self.now + from), load.outstanding as usize).collect();
         let (latencies, over) = (Vec::new(), Vec::new());
         let slots = load.outstanding;
         self.clients.push(Client {
@@ -209,7 +211,7 @@ impl World {
         if client.slots > client.load.outstanding {
             client.slots -= 1;
         } else {
-            client.due.push((self.now + self.think).max(client.rests_until));
+            client.due.push(Reverse((self.now + self.think).max(client.rests_until)));
         }
     }
 
@@ -236,8 +238,8 @@ impl World {
     pub fn run_to(&mut self, end: Instant) {
         while self.now < end {
             for c in 0..self.clients.len() {
-                while let Some(i) = self.clients[c].due.iter().position(|t| *t <= self.now) {
-                    self.clients[c].due.swap_remove(i);
+                while self.clients[c].due.peek().is_some_and(|t| t.0 <= self.now) {
+                    self.clients[c].due.pop();
                     self.send(c);
                 }
             }
@@ -252,7 +254,7 @@ impl World {
             if any {
                 continue;
             }
-            let due = self.clients.iter().flat_map(|c| c.due.iter().copied()).min();
+            let due = self.clients.iter().filter_map(|c| c.due.peek()).map(|t| t.0).min();
             let wake = self.gate.wake_at().filter(|t| *t > self.now);
             let next =
                 [self.model.wake_at(), due, wake, Some(end)].into_iter().flatten().min().expect("the end");
@@ -271,7 +273,7 @@ impl World {
         c.load = load;
         while c.slots < load.outstanding {
             c.slots += 1;
-            c.due.push(now);
+            c.due.push(Reverse(now));
         }
         while c.slots > load.outstanding && c.due.pop().is_some() {
             c.slots -= 1;

@@ -8,5 +8,6 @@ mod errors;
 mod fairness;
 mod isolation;
 mod neighbours;
+mod programs;
 mod run;
 mod spindles;
