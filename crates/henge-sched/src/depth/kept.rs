@@ -321,7 +321,7 @@ impl Kept {
             None => self.pace.grow(all.factor),
         }
         if self.pace.allowed < smaller {
-            self.pace.settle(now);
+            self.pace.settle(self.inside, now);
         }
     }
 
@@ -508,7 +508,10 @@ impl Kept {
     fn went(&mut self, flow: FlowId) {
         if let Some(flow) = self.flows.get_mut(flow).filter(|flow| flow.inside > 0) {
             flow.inside -= 1;
-            self.inside -= u32::from(!flow.promise.is_firm());
+            if !flow.promise.is_firm() {
+                self.inside -= 1;
+                self.pace.went();
+            }
         }
     }
 }

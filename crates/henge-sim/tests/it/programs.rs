@@ -195,3 +195,23 @@ fn who_acts_by_chance_breaks_no_promise() {
     let broken: Vec<String> = broken.collect();
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// Small writes that never end, beside bursts of 1 GiB. What the scheduler has of them at a smaller pace delayed each judgement by a second: `edf` left a reader
+/// 0.90 of its rate.
+#[test]
+fn who_fills_the_scheduler_anew_all_the_time_delays_no_judgement() {
+    let send = |kind, outstanding, burst| Act::Send { kind, outstanding, sequential: false, burst };
+    let bursts = vec![
+        (Act::Rest, 150),
+        (send(9, 32, 0), 10),
+        (send(0, 4, 16), 10),
+        (Act::Rest, 3),
+        (send(10, 8, 0), 64),
+    ];
+    let program = [vec![(send(0, 2, 256), 1)], vec![(send(6, 64, 0), 1)], bursts];
+    let cell = Cell::new("nvme-dc", "edf", VICTIMS[1]);
+    for seed in 1..3 {
+        let least = cell.least(&program, seed);
+        assert!(least >= 0.99, "seed {seed}: {least} of its due");
+    }
+}

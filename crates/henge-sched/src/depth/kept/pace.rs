@@ -41,8 +41,8 @@ pub(super) struct Search {
 /// What was sent at the former pace is not over yet.
 #[derive(Clone, Copy)]
 enum Settling {
-    /// The scheduler has some of it.
-    Inside,
+    /// The scheduler has some of it, so many requests at most.
+    Inside(u32),
     /// The device has, so many requests at most.
     UnderWay(u32),
 }
@@ -141,9 +141,16 @@ impl Pace {
         self.too_much.1 = self.too_much.1.saturating_sub(1);
     }
 
-    /// The pace changed to a smaller one: nothing is judged until what was sent before is over.
-    pub fn settle(&mut self, now: Instant) {
-        self.settling = Some((Settling::Inside, now));
+    /// The pace changed to a smaller one: nothing is judged until what was sent before is over. The scheduler has so many requests of it `inside`.
+    pub fn settle(&mut self, inside: u32, now: Instant) {
+        self.settling = Some((Settling::Inside(inside), now));
+    }
+
+    /// A request that may have been sent at the former pace went to the device. Whoever fills the scheduler anew all the time delays no judgement.
+    pub fn went(&mut self) {
+        if let Some((Settling::Inside(left), _)) = &mut self.settling {
+            *left = left.saturating_sub(1);
+        }
     }
 
     pub fn settles(&self) -> bool {
@@ -154,7 +161,7 @@ impl Pace {
     pub fn has_settled(&mut self, few_inside: bool, in_flight: u32, now: Instant) -> bool {
         let Some((state, since)) = self.settling else { return true };
         let state = match state {
-            Settling::Inside if few_inside => Settling::UnderWay(in_flight),
+            Settling::Inside(left) if few_inside || left == 0 => Settling::UnderWay(in_flight),
             Settling::UnderWay(n) => Settling::UnderWay(n.saturating_sub(1)),
             state => state,
         };

@@ -256,7 +256,7 @@ impl Kept {
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
             self.pace.allowed = self.pace.sent / 2;
-            self.pace.settle(now);
+            self.pace.settle(self.inside, now);
         }
     }
 
@@ -304,7 +304,7 @@ impl Kept {
         if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
             // The others were at the device to the end.
             (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
-            return self.pace.settle(now);
+            return self.pace.settle(self.inside, now);
         }
         let mut short = false;
         for id in &self.window.active {
