@@ -11,7 +11,7 @@ use crate::terms::Terms;
 use crate::{cost, depth};
 use henge_core::{Assembly, Contract, ParamError, Params, Value};
 
-/// All schedulers. To add one: one file, one line here.
+/// All schedulers. To add one: one file, one line here, and its `mod` in `lib.rs`.
 pub const SCHEDULERS: &[Entry] = &[
     crate::fifo::ENTRY,
     crate::sfq::ENTRY,
