@@ -292,6 +292,12 @@ pub fn cdf(name: &str, latency: &Histogram, until: Option<f64>) -> Series {
     Series { name: name.to_owned(), points, steps: true }
 }
 
+/// The end of the bucket by which 99.5 % were answered.
+fn nearly_all(latency: &Histogram) -> Option<Duration> {
+    let within = latency.quantile(0.995)?;
+    latency.buckets().map(|(edge, _)| edge).find(|edge| *edge >= within)
+}
+
 /// What every report shows: throughput over time, latency, shares, utilization.
 pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
     let figure = |name: &str, title: &str, x: &str, y: &str, series: Vec<Series>| Figure {
@@ -306,8 +312,7 @@ pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
         outcome.flows.iter().map(|f| over_time(f, &outcome.timing, what).map_err(|e| anyhow!(e))).collect()
     };
     // The plot ends where the slowest flow has answered 99.5 %: one straggler would squeeze everything else.
-    let slowest = outcome.flows.iter().filter_map(|f| f.latency.quantile(0.995)).max();
-    let until = slowest.map(|d| d.as_secs_f64());
+    let until = outcome.flows.iter().filter_map(|f| nearly_all(&f.latency)).max().map(|d| d.as_secs_f64());
     let cdfs = outcome.flows.iter().map(|f| cdf(&f.name, &f.latency, until)).collect();
     Ok(vec![
         figure("rate", "Requests answered", "time (s)", "requests/s", times("rate")?),
@@ -355,6 +360,16 @@ fn shares(outcome: &Outcome, unfairness: bool) -> Vec<Series> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_curve_of_latencies_ends_where_nearly_all_were_answered() {
+        let mut latency = Histogram::default();
+        for ms in [4000, 4170, 4171, 4172, 4180] {
+            latency.record(Duration::from_millis(ms));
+        }
+        let end = nearly_all(&latency).expect("there are some").as_secs_f64();
+        assert_eq!(cdf("a", &latency, Some(end)).points.last().expect("there are some").1, 1.0);
+    }
 
     #[test]
     fn a_curve_of_equal_value_begins_where_the_level_is_kept_from_then_on() {
