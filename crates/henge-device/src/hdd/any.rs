@@ -263,3 +263,34 @@ proptest! {
         }
     }
 }
+
+/// The range of the slipped sector ends a sector later than others, and too late for the next cylinder.
+#[test]
+fn a_long_read_passes_a_slipped_sector() {
+    let zone = ZoneDraw {
+        reserved: 0,
+        cylinders: 27,
+        per_track: 54,
+        spares: 4,
+        front: 0,
+        skews: (0.0, 0.138_156_39, 0.0),
+        slips: vec![1188],
+    };
+    let drive = DriveDraw {
+        surfaces: 1,
+        order: 0,
+        sparing: 8,
+        range: 2,
+        rpm: 3719.067_69,
+        head_switch: 0.0,
+        seek: (2.655_854_28, 0.375_852_43, 0.0),
+        cache: json!({ "segments": 1, "segment_sectors": 2 }),
+        bus: 0.0,
+        zones: vec![zone],
+    };
+    let facts = DiskFacts::parse(&drive.file().0.to_string()).expect("sound");
+    let command = Command { lbn: 0, blocks: 1406, write: false, durable: false };
+    let steps = Controller::new(&facts).without_laps().execute(command, Instant::ZERO);
+    let skips = Controller::new(&facts).execute(command, Instant::ZERO);
+    assert!(skips.since(steps).max(steps.since(skips)) <= Duration::from_nanos(50), "{skips:?} {steps:?}");
+}
