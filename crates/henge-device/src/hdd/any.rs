@@ -281,7 +281,7 @@ fn a_long_read_passes_a_slipped_sector() {
         order: 0,
         sparing: 8,
         range: 2,
-        rpm: 3719.067_69,
+        rpm: 3719.067,
         head_switch: 0.0,
         seek: (2.655_854_28, 0.375_852_43, 0.0),
         cache: json!({ "segments": 1, "segment_sectors": 2 }),
