@@ -283,7 +283,19 @@ impl Params {
     }
     /// For a key that must be there.
     pub fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, ParamError> {
-        value.ok_or_else(|| self.error_here(format!("{} needs {key}", self.name)))
+        value.ok_or_else(|| self.missing(key, format!("{} needs {key}", self.name)))
+    }
+    /// A key that must be there is not: what stands in its stead nearly spelled so is the error.
+    pub fn missing(&self, key: &str, message: String) -> ParamError {
+        let most = (key.len() / 4).max(1);
+        match self.entries.iter().find(|e| !e.taken && distance(key, &e.key) <= most) {
+            Some(stray) => self.stray(stray, format!("did you mean \"{key}\"?")),
+            None => self.error_here(message),
+        }
+    }
+    fn stray(&self, stray: &Entry, help: String) -> ParamError {
+        let message = format!("unknown key \"{}\" in {}", stray.key, self.name);
+        ParamError { message, help: Some(help), span: stray.span.clone() }
     }
     /// Whether everything was understood: the first key that nobody asked for is an error.
     pub fn finish(self) -> Result<(), ParamError> {
@@ -294,8 +306,7 @@ impl Params {
             _ if self.asked.is_empty() => "it takes none".to_owned(),
             _ => format!("known here: {}", self.asked.join(", ")),
         };
-        let message = format!("unknown key \"{}\" in {}", stray.key, self.name);
-        Err(ParamError { message, help: Some(help), span: stray.span.clone() })
+        Err(self.stray(stray, help))
     }
 }
 
@@ -334,6 +345,9 @@ mod tests {
     fn a_near_miss_is_named() {
         let mut p = Params::new("disk").with("capcity", Value::Text("1GB".into()));
         assert_eq!(p.size("capacity").unwrap(), None);
+        let missing = p.missing("capacity", "it needs a capacity".into());
+        assert_eq!(missing.help.as_deref(), Some("did you mean \"capacity\"?"));
+        assert_eq!(p.required::<u64>("name", None).unwrap_err().message, "disk needs name");
         assert_eq!(p.finish().unwrap_err().help.unwrap(), "did you mean \"capacity\"?");
     }
 

@@ -180,7 +180,7 @@ fn capacity_of(
         (None, true, _) => Ok(0),
         (None, _, Some(spec)) => Ok(spec.build().capacity()),
         (None, ..) => {
-            Err(p.error_here(format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")))
+            Err(p.missing("capacity", format!("pool \"{name}\" needs a capacity, like capacity = \"200GB\"")))
         }
     }
 }
