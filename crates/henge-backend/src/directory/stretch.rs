@@ -45,7 +45,7 @@ pub(super) enum Way {
 impl Way {
     /// For files beside this one; `cached`: their data may be in the page cache alone.
     pub(super) fn of(file: &File, cached: bool) -> Way {
-        rustix::fs::fstatfs(file).map_or(Way::None, |fs| Way::on(fs.f_type as i64, cached))
+        rustix::fs::fstatfs(file).map_or(Way::None, |fs| Way::on(fs.f_type, cached))
     }
 
     fn on(kind: i64, cached: bool) -> Way {
