@@ -20,6 +20,9 @@ use std::time::Duration as Real;
 /// How long the end waits for a last word, so that others need not wait for this node.
 const FAREWELL: Real = Real::from_secs(1);
 
+/// In one of so many rounds a node looks at its own word.
+const LOOKS: u64 = 16;
+
 /// Threads that end with the loop; this waits a little for them.
 pub(crate) struct SeatThreads(Receiver<()>);
 
@@ -108,6 +111,12 @@ fn round(
     clock: &impl Fn() -> Instant,
 ) -> io::Result<()> {
     let began = clock();
+    if word.count.is_multiple_of(LOOKS) && has_namesake(register, me, word)? {
+        tracing::warn!(
+            storage = register.store(),
+            "another node writes as \"{me}\" there: gateways of one Ceph pool need names of their own, also those of different clusters"
+        );
+    }
     register.write(me, &word.text())?;
     let mut heard = Vec::new();
     for node in others {
@@ -116,6 +125,12 @@ fn round(
     }
     lives.round(heard, began, clock());
     Ok(())
+}
+
+/// Whether somebody else writes by this node's name. Others would take the two for one, and break its locks as those of a former start.
+fn has_namesake(register: &dyn Register, me: &str, word: Word) -> io::Result<bool> {
+    let found = register.read(me)?.as_deref().and_then(Word::parse);
+    Ok(found.is_some_and(|found| found.epoch != word.epoch))
 }
 
 /// What is known of the others, for the storage to judge whose locks may be broken.
@@ -129,4 +144,40 @@ fn claim_of(lives: &Lives, others: &[String]) -> Claim {
         }
     }
     claim
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Words(Mutex<BTreeMap<String, String>>);
+
+    impl Register for Words {
+        fn store(&self) -> &str {
+            "words"
+        }
+        fn write(&self, node: &str, word: &str) -> io::Result<()> {
+            self.0.lock().unwrap().insert(node.into(), word.into());
+            Ok(())
+        }
+        fn read(&self, node: &str) -> io::Result<Option<String>> {
+            Ok(self.0.lock().unwrap().get(node).cloned())
+        }
+    }
+
+    #[test]
+    fn a_node_notices_who_writes_by_its_name() {
+        let (words, mut lives) = (Words::default(), Lives::new());
+        let word = |epoch, count| Word { epoch, count, serves: true, demand: None };
+        let mut write = |epoch, count| {
+            round(&words, &mut lives, ("n1", word(epoch, count)), &[], &|| Instant::ZERO).unwrap();
+            has_namesake(&words, "n1", word(7, count)).unwrap()
+        };
+        assert!(!write(7, 1));
+        assert!(write(8, 40));
+        assert!(!write(7, 2));
+    }
 }
