@@ -286,7 +286,7 @@ impl Kept {
             self.shares.trial = false;
         } else if shares && (self.shares.trial || !paced) {
             self.consider(now, time);
-        } else if !(shares && self.look_again(now)) {
+        } else if !(shares && self.look_again(now, time)) {
             self.judge(now, time);
         }
         if !paced {

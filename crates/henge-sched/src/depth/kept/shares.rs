@@ -18,8 +18,9 @@
 //! good for a flood of so many turns. Two thirds of its due are enough for a flow that is no heavier than the others: nobody said whose requests are worth
 //! the others' waiting, and tenants who merely have more outstanding are no harm.
 //! If not, the others have a pace, from V / (W + V) of what they sent, which is judged turn by turn as that for a rate is ([`Kept`](super::Kept)). Each turn
-//! ends without the others, so each turn measures the reference anew. Once a flow is there that was not when this began, all begins anew, after 64 turns at
-//! the earliest.
+//! ends without the others, so each turn measures the reference anew. Once a flow is behind that was not there when this began, all begins anew, after 64 turns at
+//! the earliest. If such flows come again and again, that is 128 turns, then 256, to 1024: each time costs who is protected a third of a second. Who came
+//! and is not behind is no reason.
 //!
 //! **Why turns.** To hold back writes evenly leaves some die programming at all times, and a reader of all dies meets it. All writes in one part of a
 //! turn cost the reader that part. So each has about its share of what it has alone, and both together what the device gives one of them.
@@ -43,6 +44,9 @@ const GENTLE: u64 = 16;
 /// Turns from a trial that found nothing to the next.
 pub(super) const TRIAL: u64 = 64;
 
+/// And at most, where flows come again and again.
+const TRIAL_MAX: u64 = 1024;
+
 /// Weights as promises.
 pub(super) struct Shares {
     /// They are promises, where nobody was promised more.
@@ -55,7 +59,12 @@ pub(super) struct Shares {
 
 impl Shares {
     pub fn new(wanted: bool) -> Self {
-        Shares { wanted, trial: false, quiet: Quiet::default(), look: Look::default() }
+        Shares {
+            wanted,
+            trial: false,
+            quiet: Quiet::default(),
+            look: Look { number: 0, at: Instant::ZERO, turns: TRIAL },
+        }
     }
 }
 
@@ -91,11 +100,19 @@ impl Share {
     }
 }
 
-/// Which flows were looked at last, and when that was.
-#[derive(Default)]
+/// Which flows were looked at last, when that was, and for how many turns nobody looks again for the sake of who comes.
 struct Look {
     number: u64,
     at: Instant,
+    turns: u64,
+}
+
+impl Look {
+    /// Who comes is looked at after so many turns; twice as many, where others came not long before.
+    fn again(&mut self, turns: u64) {
+        let soon = turns < 2 * self.turns;
+        self.turns = if soon { (2 * self.turns).min(TRIAL_MAX) } else { TRIAL };
+    }
 }
 
 /// Time without others' requests at the device, at the ends of turns.
@@ -148,6 +165,7 @@ impl Quiet {
 
 /// What all flows of a window had.
 struct All {
+    now: Instant,
     time: u64,
     depth: u64,
     flows: u128,
@@ -157,10 +175,12 @@ struct All {
 }
 
 impl All {
-    /// Less than 3/4 of its share of the costs or of the places, for a flow that asks for enough.
+    /// Less than 3/4 of its share of the costs or of the places while it was here, for a flow that asks for enough.
     fn has_little(&self, flow: &Watched) -> bool {
         let weight = u128::from(flow.promise.weight);
-        let little = |own: u64, all: u128| u128::from(own) * self.weights * 4 < all * weight * 3;
+        let (here, time) = (u128::from(flow.here(self.now, self.time)), u128::from(self.time));
+        let little =
+            |own: u64, all: u128| u128::from(own) * self.weights * 4 * time < all * weight * 3 * here;
         let outstanding = flow.window.latencies / self.time.max(1);
         (little(flow.window.cost, self.cost) || little(flow.window.places, self.places))
             && outstanding * 8 >= self.depth.saturating_sub(8)
@@ -235,11 +255,11 @@ impl Kept {
             return self.conclude(now, time);
         }
         self.pace.window_over(self.window.seen.cost, time);
-        let all = self.all(time);
+        let all = self.all(now, time);
         if self.pace.patience.0 > 0 && !self.has_lost(&all) {
             return;
         }
-        self.shares.look = Look { number: self.shares.look.number + 1, at: now };
+        (self.shares.look.number, self.shares.look.at) = (self.shares.look.number + 1, now);
         let mut behind = 0;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
@@ -261,9 +281,10 @@ impl Kept {
     }
 
     /// What the flows of this window had.
-    fn all(&self, time: u64) -> All {
+    fn all(&self, now: Instant, time: u64) -> All {
         let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
         All {
+            now,
             time,
             depth: u64::from(self.part.of(self.most)),
             flows: self.window.active.len() as u128,
@@ -285,12 +306,19 @@ impl Kept {
     }
 
     /// Who was not there when others were held back for somebody's sake may be short as well, or be whom it is to be held back for: all begins anew.
-    pub(super) fn look_again(&mut self, now: Instant) -> bool {
+    pub(super) fn look_again(&mut self, now: Instant, time: u64) -> bool {
         let look = &self.shares.look;
-        let waited = now.since(look.at).as_nanos() >= TRIAL * self.pace.turn;
-        let new = |flow: &Watched| flow.share.look != look.number && flow.window.done >= SAMPLES;
-        let again = waited && self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(new);
+        let turns = now.since(look.at).as_nanos() / self.pace.turn;
+        if turns < look.turns {
+            return false;
+        }
+        let all = self.all(now, time);
+        let new = |flow: &Watched| {
+            flow.share.look != look.number && flow.window.done >= SAMPLES && all.has_little(flow)
+        };
+        let again = self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(new);
         if again {
+            self.shares.look.again(turns);
             (self.pace.allowed, self.pace.search, self.pace.patience.0) = (NO_END, None, 0);
         }
         again
@@ -331,6 +359,19 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_comes_again_and_again_is_looked_at_less_often() {
+        let mut look = Look { number: 0, at: Instant::ZERO, turns: TRIAL };
+        for turns in [128, 256, 512, 1024, 1024] {
+            look.again(look.turns);
+            assert_eq!(look.turns, turns);
+        }
+        look.again(2047);
+        assert_eq!(look.turns, TRIAL_MAX);
+        look.again(2048);
+        assert_eq!(look.turns, TRIAL, "nobody came for long");
+    }
 
     #[test]
     fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
