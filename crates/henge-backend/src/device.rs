@@ -353,14 +353,16 @@ fn read_superblock(file: &File, size: u64, path: &Path) -> io::Result<(Superbloc
 
 impl Backend for Device {
     type Payload = Buffer;
-    fn submit(&mut self, request: &Request, payload: Buffer, _now: Instant) {
+    fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+        self.files.at(now);
         if self.space.locate(request.offset, request.len).is_some() {
             self.files.submit(request, payload, self.file.as_raw_fd(), self.data + request.offset);
         } else {
             self.files.refuse(request.id, Fault::OutOfRange, payload);
         }
     }
-    fn reap(&mut self, _now: Instant) -> Option<Done<Buffer>> {
+    fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+        self.files.at(now);
         self.files.reap()
     }
     fn awaits_sync(&mut self) -> Option<RequestId> {
@@ -476,7 +478,7 @@ impl Store for Device {
         self.notices.pop_front()
     }
     fn block(&self) -> u64 {
-        self.files.block()
+        self.files.block
     }
     fn copied(&mut self) -> Option<(RequestId, u64)> {
         self.files.copied()
@@ -485,7 +487,7 @@ impl Store for Device {
         Some(self.files.engine().event_fd())
     }
     fn describe(&self) -> String {
-        let how = open::describe(self.files.engine().name(), self.files.block(), self.options.direct);
+        let how = open::describe(self.files.engine().name(), self.files.block, self.options.direct);
         format!("device {}, {how}", self.path.display())
     }
 }

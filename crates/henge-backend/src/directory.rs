@@ -23,7 +23,7 @@ pub(crate) mod manage;
 mod steps;
 mod stretch;
 
-use crate::file::Files;
+use crate::file::{Files, is_changing};
 use crate::open::{self, Options, named};
 use crate::space::{Space, check_name};
 use crate::{Buffer, Step, Store};
@@ -96,7 +96,7 @@ impl Directory {
     /// Makes files, here or on another thread.
     fn maker(&self) -> Maker {
         let adopted = self.adopted.clone();
-        Maker { path: self.path.clone(), options: self.options, block: self.files.block(), adopted }
+        Maker { path: self.path.clone(), options: self.options, block: self.files.block, adopted }
     }
 }
 
@@ -114,7 +114,8 @@ fn begin(path: &Path, name: &str, options: &Options) -> io::Result<(File, u64)> 
 
 impl Backend for Directory {
     type Payload = Buffer;
-    fn submit(&mut self, request: &Request, payload: Buffer, _now: Instant) {
+    fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+        self.files.at(now);
         match self.space.locate(request.offset, request.len) {
             Some((i, part)) if self.parts[i].is_some() => {
                 let fd = self.parts[i].as_ref().map_or(-1, AsRawFd::as_raw_fd);
@@ -123,7 +124,8 @@ impl Backend for Directory {
             _ => self.files.refuse(request.id, Fault::OutOfRange, payload),
         }
     }
-    fn reap(&mut self, _now: Instant) -> Option<Done<Buffer>> {
+    fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+        self.files.at(now);
         self.files.reap()
     }
     fn awaits_sync(&mut self) -> Option<RequestId> {
@@ -247,13 +249,13 @@ impl Store for Directory {
         self.notices.pop_front()
     }
     fn block(&self) -> u64 {
-        self.files.block()
+        self.files.block
     }
     fn extent(&self, offset: u64, len: u64) -> (u64, bool) {
         let Some((i, part)) = self.space.locate(offset, len) else { return (len, true) };
         let Some(file) = &self.parts[i] else { return (len, true) };
         // Whoever asks the system about a file while a hole is made there waits until that is done: seen, for minutes.
-        match self.files.is_changing(file.as_raw_fd()) {
+        match is_changing(&self.files, file.as_raw_fd()) {
             true => (len, true),
             false => stretch::stretch(file, offset - part.base, len, self.way),
         }
@@ -265,7 +267,7 @@ impl Store for Directory {
         Some(self.files.engine().event_fd())
     }
     fn describe(&self) -> String {
-        if self.options.look && self.files.block() == 1 {
+        if self.options.look && self.files.block == 1 {
             let (engine, path) = (self.files.engine().name(), self.path.display());
             let how = if self.options.direct {
                 "O_DIRECT where its file system can"
@@ -274,7 +276,7 @@ impl Store for Directory {
             };
             return format!("directory {path}, {engine}, {how}");
         }
-        let how = open::describe(self.files.engine().name(), self.files.block(), self.options.direct);
+        let how = open::describe(self.files.engine().name(), self.files.block, self.options.direct);
         format!("directory {}, {how}", self.path.display())
     }
 }

@@ -14,11 +14,13 @@
 
 #![allow(unsafe_code)] // hands buffers to the engine by address
 
+mod line;
 mod syncs;
 
 use crate::Buffer;
 use crate::engine::{COPIED_MAX, Engine, Io, Kind, WRITTEN_MAX};
 use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
+use line::Line;
 use rustix::fs::{FileType, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -102,7 +104,8 @@ struct Long {
 /// The requests under way on some files.
 pub(crate) struct Files {
     engine: Box<dyn Engine>,
-    block: u64,
+    /// What the device moves at least; 1 where it takes any range.
+    pub(crate) block: u64,
     running: Vec<Option<Running>>,
     free: Vec<u32>,
     /// Made when first needed.
@@ -110,10 +113,7 @@ pub(crate) struct Files {
     done: VecDeque<Done<Buffer>>,
     /// Of the files that were synced.
     syncs: BTreeMap<RawFd, Syncs>,
-    /// Syncs under way.
-    under_way: u32,
-    /// Files that want one, and have to wait for another file's.
-    line: VecDeque<RawFd>,
+    line: Line,
     crowd: Crowd,
     long: Long,
     /// Requests that await a sync, which nobody was told of yet.
@@ -138,8 +138,7 @@ impl Files {
             zeroes: Buffer::empty(),
             done: VecDeque::new(),
             syncs: BTreeMap::new(),
-            under_way: 0,
-            line: VecDeque::new(),
+            line: Line::new(block == 1),
             crowd: Crowd::default(),
             long: Long::default(),
             awaiting: VecDeque::new(),
@@ -150,7 +149,13 @@ impl Files {
     }
     /// When `reap` is to be called again without a signal.
     pub(crate) fn wake_at(&self) -> Option<Instant> {
-        self.rests.then_some(Instant::ZERO)
+        if self.rests { Some(Instant::ZERO) } else { self.line.wake_at() }
+    }
+
+    /// So late it is now: who has waited long enough for other files' syncs has its own.
+    pub(crate) fn at(&mut self, now: Instant) {
+        self.line.now = now;
+        syncs::begin_next(self);
     }
     /// A file whose sync failed; each is told of once.
     pub(crate) fn failed(&mut self) -> Option<RawFd> {
@@ -158,9 +163,6 @@ impl Files {
     }
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
-    }
-    pub(crate) fn block(&self) -> u64 {
-        self.block
     }
 
     /// A request that cannot even start.
@@ -215,17 +217,6 @@ impl Files {
             self.get(token).alone = self.block > 1 && request.op == Op::Write && self.may_be_alone();
         }
         self.issue(token);
-    }
-
-    /// Whether something under way holds up whoever asks the system about a file: zeroes, holes, and what is written by way of the page cache. The kernel
-    /// has the file to itself for them.
-    pub(crate) fn is_changing(&self, fd: RawFd) -> bool {
-        let cached = self.block == 1;
-        self.running.iter().flatten().filter(|r| r.fd == fd).any(|r| match r.step {
-            Step::Punch(_) | Step::Zeroes => true,
-            Step::Move => cached && r.op == Op::Write,
-            Step::Sync => false,
-        })
     }
 
     /// A request that waits for a sync only, each told of once.
@@ -408,6 +399,17 @@ impl Files {
         self.free.push(token);
         self.done.push_back(Done { id: r.id, outcome, busy: None, payload: r.payload });
     }
+}
+
+/// Whether something under way holds up whoever asks the system about a file: zeroes, holes, and what is written by way of the page cache. The kernel
+/// has the file to itself for them.
+pub(crate) fn is_changing(files: &Files, fd: RawFd) -> bool {
+    let cached = files.block == 1;
+    files.running.iter().flatten().filter(|r| r.fd == fd).any(|r| match r.step {
+        Step::Punch(_) | Step::Zeroes => true,
+        Step::Move => cached && r.op == Op::Write,
+        Step::Sync => false,
+    })
 }
 
 /// Whether a file or a device is shorter than that.

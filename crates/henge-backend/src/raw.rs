@@ -39,7 +39,7 @@ impl Raw {
     }
     /// Requests begin and end at multiples of it.
     pub fn block(&self) -> u64 {
-        self.files.block()
+        self.files.block
     }
     /// Bytes that take room on the medium.
     pub fn allocated(&self) -> u64 {
@@ -51,13 +51,14 @@ impl Raw {
     }
     /// How it does its work, for people.
     pub fn describe(&self) -> String {
-        open::describe(self.files.engine().name(), self.files.block(), false)
+        open::describe(self.files.engine().name(), self.files.block, false)
     }
 }
 
 impl Backend for Raw {
     type Payload = Buffer;
-    fn submit(&mut self, request: &Request, payload: Buffer, _: Instant) {
+    fn submit(&mut self, request: &Request, payload: Buffer, now: Instant) {
+        self.files.at(now);
         if request.end() > self.capacity {
             self.files.refuse(request.id, Fault::OutOfRange, payload);
         } else if request.op != Op::Read && !self.writable {
@@ -66,7 +67,8 @@ impl Backend for Raw {
             self.files.submit(request, payload, self.file.as_raw_fd(), request.offset);
         }
     }
-    fn reap(&mut self, _: Instant) -> Option<Done<Buffer>> {
+    fn reap(&mut self, now: Instant) -> Option<Done<Buffer>> {
+        self.files.at(now);
         loop {
             // Whoever measures serves nobody else meanwhile.
             match self.files.reap() {

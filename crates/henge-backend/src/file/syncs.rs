@@ -6,7 +6,7 @@
 //! kernel and a place at the device.
 //!
 //! # The rule
-//! [`SYNCS`] syncs are under way on all files of a pool. A write past the page cache that finds room there syncs by itself. Any other durable
+//! A few syncs are under way on all files of a pool ([`line`](super::line)). A write past the page cache that finds room there syncs by itself. Any other durable
 //! request first moves its data. Then it waits, as a FLUSH does, for a sync that begins after that. Of these shared syncs one of a file is under
 //! way at a time. Whoever comes meanwhile waits for the next, which is one for all of them. Files have them in the order in which they asked.
 //!
@@ -25,15 +25,13 @@
 //!
 //! # Guarantee
 //! A request is answered as durable only after a sync that began when its data was there has ended well. It waits for one sync that is under way
-//! and for its own, and for others' where more than [`SYNCS`] are wanted at once.
+//! and for its own, and for others' where more are wanted at once than are under way.
 
 use super::Files;
+use super::line::Begun;
 use henge_core::Fault;
 use std::io;
 use std::os::fd::RawFd;
-
-/// Most syncs under way on all files of a pool. Each keeps a worker of the kernel, which wants the loop's processor when it is over.
-pub(super) const SYNCS: u32 = 4;
 
 /// The syncs of one file.
 #[derive(Default)]
@@ -44,6 +42,7 @@ pub(super) struct Syncs {
     held: Vec<u32>,
     /// Whose sync is under way.
     leader: Option<u32>,
+    begun: Option<Begun>,
     /// Whose data was there before it began.
     riders: Vec<u32>,
     /// Whose data was there after it began.
@@ -53,11 +52,21 @@ pub(super) struct Syncs {
     pub failed: bool,
 }
 
+/// Files that have waited, and for which there is a place, have their syncs.
+pub(super) fn begin_next(files: &mut Files) {
+    while let Some(next) = files.line.next() {
+        if let Some(syncs) = files.syncs.get_mut(&next) {
+            syncs.queued = false;
+        }
+        files.sync(next);
+    }
+}
+
 impl Files {
     /// Whether a write that could sync by itself has room for that.
     pub(super) fn may_be_alone(&mut self) -> bool {
-        let room = self.under_way < SYNCS && self.line.is_empty();
-        self.under_way += u32::from(room);
+        let room = self.line.is_free();
+        self.line.under_way += u32::from(room);
         room
     }
 
@@ -82,26 +91,20 @@ impl Files {
         if syncs.leader.is_some() || syncs.waiting.is_empty() || syncs.queued {
             return;
         }
-        if self.under_way == SYNCS {
+        if !self.line.has_place() {
             syncs.queued = true;
-            return self.line.push_back(fd);
+            return self.line.wait(fd);
         }
         std::mem::swap(&mut syncs.riders, &mut syncs.waiting);
         let leader = syncs.riders.pop().expect("somebody waits");
-        syncs.leader = Some(leader);
-        self.under_way += 1;
+        (syncs.leader, syncs.begun) = (Some(leader), Some(self.line.begin()));
         self.issue(leader);
     }
 
     /// The sync of a request is over, however it went: the next begins, of the file that has waited longest.
     pub(super) fn led(&mut self, fd: RawFd) {
-        self.under_way -= 1;
-        if let Some(next) = self.line.pop_front() {
-            if let Some(syncs) = self.syncs.get_mut(&next) {
-                syncs.queued = false;
-            }
-            self.sync(next);
-        }
+        self.line.under_way -= 1;
+        begin_next(self);
         self.sync(fd);
     }
 
@@ -109,6 +112,7 @@ impl Files {
     pub(super) fn lets_go(&mut self, token: u32, fd: RawFd) {
         if let Some(syncs) = self.syncs.get_mut(&fd).filter(|syncs| syncs.leader == Some(token)) {
             syncs.leader = None;
+            syncs.begun.take().into_iter().for_each(|begun| self.line.took(begun));
             self.led(fd);
         }
     }
@@ -187,8 +191,8 @@ impl Files {
     /// That descriptor was closed; the next file of that number is another.
     pub(crate) fn forget(&mut self, fd: RawFd) {
         let gone = self.syncs.remove(&fd);
-        self.under_way -= u32::from(gone.is_some_and(|syncs| syncs.leader.is_some()));
-        self.line.retain(|waits| *waits != fd);
+        self.line.under_way -= u32::from(gone.is_some_and(|syncs| syncs.leader.is_some()));
+        self.line.forget(fd);
         self.failed.retain(|failed| *failed != fd);
     }
 }

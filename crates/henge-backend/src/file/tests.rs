@@ -315,7 +315,7 @@ fn durable_writes_share_a_sync_that_began_when_their_data_was_there() {
     let (plain, alone) = (Kind::Write { durable: false }, Kind::Write { durable: true });
     for block in [1, 512] {
         let (engine, mut files) = told(block);
-        let few = if block == 1 { 0 } else { syncs::SYNCS };
+        let few = if block == 1 { 0 } else { line::SYNCS };
         (0..few).for_each(|slot| ask(&mut files, 100 + slot, Op::Write, true, 7));
         (1..=3).for_each(|slot| ask(&mut files, slot, Op::Write, true, 7));
         assert_eq!(engine.under_way(), [vec![alone; few as usize], vec![plain; 3]].concat());
@@ -342,52 +342,88 @@ fn durable_writes_share_a_sync_that_began_when_their_data_was_there() {
         let mut all = over(&mut files);
         all.sort_unstable();
         assert_eq!(all, [(1, true), (2, true), (4, true)]);
-        assert_eq!((engine.under_way(), files.under_way), (vec![], 0));
+        assert_eq!((engine.under_way(), files.line.under_way), (vec![], 0));
+    }
+}
+
+/// Through the page cache quick syncs go one after the other, and slow ones side by side. Past it they always do. One that hangs holds up nobody.
+#[test]
+fn quick_syncs_through_the_page_cache_are_one_at_a_time() {
+    let ms = |ms| henge_core::Duration::from_millis(ms);
+    for (block, takes, most) in [(1, 10, line::SYNCS), (1, 0, 1), (4096, 0, line::SYNCS)] {
+        let (engine, mut files) = told(block);
+        let mut now = Instant::ZERO;
+        let flush = |files: &mut Files| (0..8).for_each(|fd| ask(files, fd, Op::Flush, false, fd as RawFd));
+        let mut end_all = |files: &mut Files, takes, most: u32| {
+            while !engine.under_way().is_empty() {
+                assert!(engine.under_way().len() as u32 <= most);
+                now += ms(takes);
+                files.line.now = now;
+                engine.end(0);
+                over(files);
+            }
+            assert_eq!(files.line.under_way, 0);
+        };
+        flush(&mut files);
+        assert_eq!(engine.under_way().len() as u32, line::SYNCS, "nothing is known at first");
+        end_all(&mut files, takes, line::SYNCS);
+        flush(&mut files);
+        assert_eq!(engine.under_way().len() as u32, most);
+        end_all(&mut files, takes, most);
+        // The next one hangs: others begin beside it, one after the other.
+        flush(&mut files);
+        for beside in most..=line::SYNCS {
+            assert_eq!(engine.under_way().len() as u32, beside);
+            let due = files.wake_at();
+            assert_eq!(due.is_some(), beside < line::SYNCS);
+            files.at(due.unwrap_or(files.line.now + ms(1000)));
+        }
+        assert_eq!(engine.under_way().len() as u32, line::SYNCS);
     }
 }
 
 #[test]
 fn files_have_their_syncs_in_turns_and_no_more_than_a_few_at_once() {
     let (engine, mut files) = told(1);
-    let fds = 2 * syncs::SYNCS + 1;
+    let fds = 2 * line::SYNCS + 1;
     for fd in 0..fds {
         ask(&mut files, fd, Op::Flush, false, fd as RawFd);
         ask(&mut files, fds + fd, Op::Flush, false, fd as RawFd);
     }
     let mut order = Vec::new();
     while !engine.under_way().is_empty() {
-        assert!(engine.under_way().len() as u32 <= syncs::SYNCS);
+        assert!(engine.under_way().len() as u32 <= line::SYNCS);
         engine.end(0);
         order.extend(over(&mut files));
     }
     assert!(order.iter().all(|(_, good)| *good));
     // A file that has had its sync is behind those that had none. (The first few had begun when their second came.)
     let files_of: Vec<u32> = order.iter().map(|(slot, _)| slot % fds).collect();
-    let twice = |fd: u32| if fd < syncs::SYNCS { vec![fd] } else { vec![fd, fd] };
-    let want = (0..fds).flat_map(twice).chain(0..syncs::SYNCS).collect::<Vec<_>>();
+    let twice = |fd: u32| if fd < line::SYNCS { vec![fd] } else { vec![fd, fd] };
+    let want = (0..fds).flat_map(twice).chain(0..line::SYNCS).collect::<Vec<_>>();
     assert_eq!(files_of, want);
     files.forget(0);
     ask(&mut files, 0, Op::Flush, false, 0);
     files.forget(0);
-    assert_eq!(files.under_way, 0, "no place is left behind");
+    assert_eq!(files.line.under_way, 0, "no place is left behind");
     engine.end(0);
-    assert_eq!((over(&mut files), files.under_way), (vec![(0, true)], 0));
+    assert_eq!((over(&mut files), files.line.under_way), (vec![(0, true)], 0));
 }
 
 #[test]
 fn a_durable_write_without_room_keeps_nobody_waiting() {
     for block in [1, 512] {
         let (engine, mut files) = told(block);
-        (0..=syncs::SYNCS).for_each(|slot| ask(&mut files, slot, Op::Write, true, 7));
+        (0..=line::SYNCS).for_each(|slot| ask(&mut files, slot, Op::Write, true, 7));
         ask(&mut files, 50, Op::Flush, false, 7);
         let mut ended = Vec::new();
         while let Some(next) = engine.under_way().first() {
             engine.end(if *next == Kind::Sync { 0 } else { -libc::ENOSPC });
             ended.extend(over(&mut files));
         }
-        assert_eq!(ended.len() as u32, syncs::SYNCS + 2);
+        assert_eq!(ended.len() as u32, line::SYNCS + 2);
         assert!(ended.iter().all(|(slot, good)| *good == (*slot == 50)), "{ended:?}");
-        assert_eq!(files.under_way, 0);
+        assert_eq!(files.line.under_way, 0);
     }
 }
 

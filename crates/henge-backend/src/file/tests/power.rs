@@ -1,6 +1,6 @@
 //! A device that forgets what was not synced, and files above it: whatever was called durable is there, after every single step.
 
-use super::super::syncs::SYNCS;
+use super::super::line::SYNCS;
 use super::super::{Files, RawFd};
 use crate::Buffer;
 use crate::engine::{Engine, Io, Kind};
@@ -261,7 +261,7 @@ fn what_was_called_durable_is_there_whenever_the_power_goes() {
         clients.hear();
         let left: Vec<u32> = clients.asked.keys().copied().collect();
         assert!(left.is_empty(), "seed {seed}: {left:?} were never answered");
-        assert_eq!(clients.files.under_way, 0, "seed {seed}");
+        assert_eq!(clients.files.line.under_way, 0, "seed {seed}");
         answered += clients.good;
     }
     assert!(answered > 20_000, "{answered} durable answers");
