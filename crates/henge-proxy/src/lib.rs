@@ -13,6 +13,8 @@
 //! [`Config`] is the file, [`Proxy`] the loop, [`check`] what `henge proxy --check` says.
 
 mod check;
+#[cfg(test)]
+mod children;
 mod conduit;
 mod config;
 mod control;

@@ -15,6 +15,7 @@ struct World {
     now: Instant,
     /// A connection of nobody's: what is sent through it stands behind all that this thread has sent before.
     probe: (TcpStream, TcpStream),
+    _closes: std::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl World {
@@ -52,7 +53,7 @@ impl World {
         near.set_nodelay(true).expect("a socket");
         let probe = (near, server.accept().expect("it came").0);
         stay_at_this_processor();
-        World { proxy, server, now: Instant::from_nanos(1), probe }
+        World { proxy, server, now: Instant::from_nanos(1), probe, _closes: crate::children::none_begins() }
     }
 
     fn connect(&mut self) -> (TcpStream, TcpStream) {
@@ -272,9 +273,7 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     const AGAIN: &str = "HENGE_TEST_PROXY_DESCRIPTORS";
     if std::env::var_os(AGAIN).is_none() {
         let name = "proxy::tests::clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
-        let mut again = std::process::Command::new(std::env::current_exe().expect("this program"));
-        let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output().expect("it runs");
-        return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        return crate::children::alone(name, AGAIN);
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::os::fd::AsRawFd;
