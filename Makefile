@@ -11,13 +11,9 @@ COMMAND = $${CARGO_TARGET_DIR:-target}/$(if $(filter dev,$(PROFILE)),debug,$(PRO
 AS_TESTED = --test e2e
 TESTED = $(CARGO) build --locked --quiet --bin henge $(AS_TESTED)
 
-# The first build writes nothing for a second one, and divides our crates less: it is a fifth shorter. Once cargo was run by hand, an edit is
-# compiled in a second.
+# The first build writes nothing for a second one: it is a fifth shorter. Once cargo was run by hand, an edit is compiled in a second.
 ifeq ($(CARGO_INCREMENTAL)$(wildcard $(or $(CARGO_TARGET_DIR),target)/debug/incremental/*),)
 export CARGO_INCREMENTAL = 0
-endif
-ifeq ($(CARGO_INCREMENTAL),0)
-export CARGO_PROFILE_DEV_CODEGEN_UNITS = 4
 endif
 
 # What `henge --version` says beside the version; only of optimized builds, so that a commit does not rebuild the tests.
