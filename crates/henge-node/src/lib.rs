@@ -19,6 +19,9 @@ mod arrivals;
 mod beside;
 mod busy_poll;
 mod catalog;
+#[cfg(test)]
+#[path = "../../henge-proxy/src/children.rs"]
+mod children;
 mod client;
 pub mod config;
 mod config_file;

@@ -22,6 +22,7 @@ struct Bench {
     server: Server,
     _dir: tempfile::TempDir,
     path: PathBuf,
+    _closes: std::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl Bench {
@@ -73,7 +74,7 @@ impl Bench {
         let served: Vec<usize> = server.plane.disks.served().map(|(number, _)| number).collect();
         served.into_iter().for_each(|number| moving::publish(&mut server, number));
         leaving::open(&mut server, Vec::new());
-        Bench { server, _dir: dir, path }
+        Bench { server, _dir: dir, path, _closes: crate::children::none_begins() }
     }
 
     /// One round; what it cost by estimate, of which as much time passes.

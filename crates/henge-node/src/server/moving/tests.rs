@@ -27,6 +27,7 @@ struct Pair {
     counts: Arc<Counts>,
     path: PathBuf,
     _dir: tempfile::TempDir,
+    _closes: std::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl Pair {
@@ -83,7 +84,7 @@ impl Pair {
         let mut servers: Vec<Server> =
             messages.into_iter().enumerate().zip(shards.lanes()).map(server).collect();
         leaving::open(&mut servers[0], Vec::new());
-        let mut pair = Pair { servers, counts, path, _dir: dir };
+        let mut pair = Pair { servers, counts, path, _dir: dir, _closes: crate::children::none_begins() };
         (0..2).for_each(|shard| pair.round(shard));
         pair
     }

@@ -63,9 +63,7 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     const AGAIN: &str = "HENGE_TEST_NODE_DESCRIPTORS";
     if std::env::var_os(AGAIN).is_none() {
         let name = "server::tests::newcomers::clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end";
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        let ended = again.args([name, "--exact", "--nocapture"]).env(AGAIN, "1").output().unwrap();
-        return assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        return crate::children::alone(name, AGAIN);
     }
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use std::os::fd::AsRawFd;
