@@ -196,10 +196,17 @@ impl SsdFacts {
         Ok(())
     }
 
-    /// The same drive made smaller, `blocks` of `pages_per_block` on each die, so that it is worn in quickly: spare share,
-    /// dies and times are the same, and so is the share of time that erasing takes.
+    /// The same drive made smaller, so that it is worn in quickly: `pages_per_block` at most, and as few blocks on each die as leave some to
+    /// collect into, 512 at least. Spare share, dies and times are the same, and so is the share of time that erasing takes.
     #[must_use]
-    pub fn shrunk(&self, blocks: u32, pages_per_block: u32) -> SsdFacts {
+    pub fn shrunk(&self, pages_per_block: u32) -> SsdFacts {
+        let pages_per_block = pages_per_block.min(self.layout.pages_per_block);
+        let mut small = (9..31).map(|doubled| self.with_blocks(1 << doubled, pages_per_block));
+        small.find(|small| small.check().is_ok()).unwrap_or_else(|| self.clone())
+    }
+
+    /// `blocks` of `pages_per_block` on each die.
+    fn with_blocks(&self, blocks: u32, pages_per_block: u32) -> SsdFacts {
         let layout = &self.layout;
         let units = u64::from(layout.dies())
             * u64::from(blocks)

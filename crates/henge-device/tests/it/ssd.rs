@@ -1,7 +1,7 @@
 //! Flash: write amplification against theory, the write cliff, its recovery after TRIM, and the invariants.
 
 use henge_core::{Backend, FlowId, Instant, Op, Pending, Request};
-use henge_device::{Ssd, SsdFacts, built_in};
+use henge_device::{FlashLayout, Ssd, SsdFacts, built_in};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
@@ -104,4 +104,20 @@ fn no_pattern_fills_a_die() {
         }
     }
     assert!(host.drive.counts().erased > 0);
+}
+
+/// Half of a percent of 512 blocks is less than what a die keeps to collect into.
+#[test]
+fn whatever_is_a_drive_is_one_when_it_is_shrunk() {
+    for spare in [1_000, 5_000, 70_000, 280_000, 1_000_000] {
+        for (dies, pages_per_block) in [(1, 1), (3, 7), (16, 256)] {
+            let facts = small(1, dies, 0);
+            let layout = FlashLayout { spare, pages_per_block, capacity: 1 << 38, ..facts.layout };
+            let facts = SsdFacts { layout, ..facts };
+            facts.check().expect("a drive");
+            let shrunk = facts.shrunk(8);
+            shrunk.check().unwrap_or_else(|(key, what)| panic!("{spare} ppm of {dies} dies: {key} {what}"));
+            assert!(shrunk.layout.units() * 2 < facts.layout.units());
+        }
+    }
 }

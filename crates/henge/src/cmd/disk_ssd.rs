@@ -97,7 +97,7 @@ fn wear_in(facts: &SsdFacts) -> Vec<Stretch> {
 /// Prints what is known of the drive, and how it wears in; plots go to `dir`.
 pub fn info(text: &str, name: &str, dir: Option<&Path>, json: bool) -> Result<()> {
     let facts = SsdFacts::parse(text).map_err(|e| anyhow!("{name}: {e}"))?;
-    let small = facts.shrunk(512, 8);
+    let small = facts.shrunk(8);
     let stretches = wear_in(&small);
     let last = |phase: &str| {
         stretches.iter().rfind(|s| s.phase.starts_with(phase)).expect("each phase has stretches")
