@@ -6,8 +6,9 @@
 //! is, and a limit nothing; both rest on nothing. A fixed depth of more than a few on a device with neighbours is a warning, too: what they
 //! have there already decides. So is a disk that lies on other nodes and does not name this one: they let nobody in by it.
 
-use crate::config::{DiskConfig, NodeConfig, PoolConfig};
-use henge_core::{Contract, CostUnit, Duration, ParamError, Params, Value};
+use crate::config::{DiskConfig, NodeConfig, PoolConfig, SchedulerConfig};
+use henge_core::{Contract, CostUnit, Duration, ParamError, Value};
+use henge_sched::DefaultDepth;
 
 /// What was found.
 #[derive(Default)]
@@ -105,16 +106,18 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
     ));
 }
 
-/// On a device with many requests at once, whoever floods it decides what a promise is worth, unless the depth gives way.
+/// On a device with many requests at once, whoever floods it decides what a promise is worth, unless the depth gives way. An emulated one is no
+/// other device, and nothing is left out of its scheduler's table for it.
 fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
-    let Some(depth) = fixed(pool.scheduler.knobs.clone()).filter(|depth| *depth > FEW) else { return };
-    if !pool.scheduler.device {
-        return;
-    }
+    let remedy = match (pool.scheduler.device, &pool.emulated) {
+        (true, _) => "leave depth out, or write depth = \"kept\"",
+        (false, Some(_)) => "write depth = \"kept\"",
+        (false, None) => return,
+    };
+    let Some(depth) = fixed(&pool.scheduler).filter(|depth| *depth > FEW) else { return };
     for disk in promised {
         found.warnings.push(format!(
-            "warning  disk {}: {} on pool {} may be broken by requests that others have at the device, {depth} at once; \
-             leave depth out, or write depth = \"kept\"",
+            "warning  disk {}: {} on pool {} may be broken by requests that others have at the device, {depth} at once; {remedy}",
             disk.name,
             terms(&disk.contract),
             pool.name,
@@ -122,9 +125,16 @@ fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds)
     }
 }
 
-/// `depth = 32` and `depth = { fixed = { depth = 32 } }` say the same.
-fn fixed(mut knobs: Params) -> Option<i64> {
-    match knobs.get_mut("depth")? {
+/// `depth = 32` and `depth = { fixed = { depth = 32 } }` say the same. Where there is no word of it, the scheduler has a depth of its own.
+fn fixed(scheduler: &SchedulerConfig) -> Option<i64> {
+    let mut knobs = scheduler.knobs.clone();
+    let Some(depth) = knobs.get_mut("depth") else {
+        return match henge_sched::find(&scheduler.name)?.depth {
+            DefaultDepth::Fixed(depth) => Some(depth.into()),
+            DefaultDepth::Controller(_) => None,
+        };
+    };
+    match depth {
         Value::Integer(depth) => Some(*depth),
         Value::Table(depth) => match depth.get_mut("fixed")? {
             Value::Table(fixed) => match fixed.get_mut("depth")? {
@@ -201,7 +211,17 @@ mod tests {
         );
         let found = warned(device, "{ mclock = { depth = { fixed = { depth = 32 } } } }", &both);
         assert!(found.len() == 1 && found[0].contains("32 at once"), "{found:?}");
+        let emulated = "memory = true\nemulated = \"nvme-dc\"";
+        for scheduler in [deep, "\"mclock\""] {
+            let found = warned(emulated, scheduler, &both);
+            assert!(
+                found.len() == 1 && found[0].ends_with("32 at once; write depth = \"kept\""),
+                "{found:?}"
+            );
+        }
         for (medium, scheduler, disks) in [
+            (emulated, "{ mclock = { depth = \"kept\" } }", &both),
+            (emulated, "\"two-level\"", &both),
             (device, "\"mclock\"", &both),
             (device, "{ mclock = { depth = { kept = { most = 64 } } } }", &both),
             (device, "{ mclock = { depth = 2 } }", &both),
