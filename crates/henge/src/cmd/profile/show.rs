@@ -112,11 +112,15 @@ pub fn refusal(noisy: &[Noisy], limit: f64, time: Duration) -> String {
         ));
         worst = worst.max(n.relative / n.limit);
     }
+    // A round without an answer is as far off as can be.
+    let accept = if worst.is_finite() {
+        format!(", or accept the noise (--noise {:.0}%)", (worst * limit * 110.0).ceil())
+    } else {
+        String::new()
+    };
     lines.push(format!(
-        "keep others off the device (clients, scrubs, a throttled cache), measure longer (--time {}), \
-         or accept the noise (--noise {:.0}%)",
-        time * 4,
-        (worst * limit * 110.0).ceil()
+        "keep others off the device (clients, scrubs, a throttled cache), measure longer (--time {}){accept}",
+        time * 4
     ));
     lines.join("\n")
 }
@@ -217,4 +221,21 @@ pub fn figures(m: &Measured, found: Option<&Findings>) -> Vec<Figure> {
         ),
         figure("size", "What size costs at the knee".into(), "KiB", "ms of the device a request", times),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round without an answer is no noise that anybody could accept.
+    #[test]
+    fn only_noise_that_has_an_end_may_be_accepted() {
+        let last = |relative| {
+            let spread = Spread { all: vec![0.0, 100.0], median: 50.0, least: 0.0, most: 100.0 };
+            let noisy = Noisy { what: "reads".into(), spread, relative, limit: 0.1 };
+            refusal(&[noisy], 0.1, Duration::from_secs(1)).lines().last().unwrap().to_owned()
+        };
+        assert!(last(0.2).ends_with("(--time 4s), or accept the noise (--noise 22%)"), "{}", last(0.2));
+        assert!(last(f64::INFINITY).ends_with("measure longer (--time 4s)"), "{}", last(f64::INFINITY));
+    }
 }
