@@ -128,8 +128,8 @@ impl Backend for Directory {
         self.files.at(now);
         self.files.reap()
     }
-    fn awaits_sync(&mut self) -> Option<RequestId> {
-        self.files.awaits_sync()
+    fn awaits_others(&mut self) -> Option<RequestId> {
+        self.files.awaits_others()
     }
     fn wake_at(&self) -> Option<Instant> {
         self.files.wake_at()

@@ -84,8 +84,8 @@ impl<S: Store> Backend for Faulty<S> {
         let earliest = (0..self.held.len()).min_by_key(|i| self.held[*i].until)?;
         (self.held[earliest].until <= now).then(|| self.held.swap_remove(earliest).done)
     }
-    fn awaits_sync(&mut self) -> Option<RequestId> {
-        self.store.awaits_sync()
+    fn awaits_others(&mut self) -> Option<RequestId> {
+        self.store.awaits_others()
     }
     fn wake_at(&self) -> Option<Instant> {
         let held = self.held.iter().map(|h| h.until).min();

@@ -5,7 +5,8 @@
 //!
 //! Syncs are shared, and one that fails poisons its file: see [`syncs`].
 //!
-//! Holes, zeroes, and long reads through the page cache each keep a worker of the kernel while they last, and a file system may let them wait for
+//! Holes and zeroes of one file are made one after the other: see [`holes`].
+//! They, and long reads through the page cache, each keep a worker of the kernel while they last, and a file system may let them wait for
 //! seconds. So [`WORKERS`] of them are under way, and who comes then waits here: other requests have their workers.
 //!
 //! What is in the page cache is copied while its caller waits, one read after another. Of long ones, of [`COPIED_MAX`] and more, one is under way, to its end, and
@@ -14,12 +15,14 @@
 
 #![allow(unsafe_code)] // hands buffers to the engine by address
 
+mod holes;
 mod line;
 mod syncs;
 
 use crate::Buffer;
 use crate::engine::{COPIED_MAX, Engine, Io, Kind, WRITTEN_MAX};
 use henge_core::{Done, Fault, Instant, Op, Request, RequestId};
+use holes::Holes;
 use line::Line;
 use rustix::fs::{FileType, SeekFrom};
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +88,8 @@ struct Running {
     moved: u64,
     /// It keeps one of the [`WORKERS`].
     works: bool,
+    /// It needs no slot, and is among those that are told of.
+    told: bool,
 }
 
 /// How many keep a worker, and who waits until one is free.
@@ -116,7 +121,8 @@ pub(crate) struct Files {
     line: Line,
     crowd: Crowd,
     long: Long,
-    /// Requests that await a sync, which nobody was told of yet.
+    holes: Holes,
+    /// Requests that await others of their file, which nobody was told of yet.
     awaiting: VecDeque<RequestId>,
     /// Files whose sync failed, which nobody was told of yet.
     failed: Vec<RawFd>,
@@ -141,6 +147,7 @@ impl Files {
             line: Line::new(block == 1),
             crowd: Crowd::default(),
             long: Long::default(),
+            holes: Holes::default(),
             awaiting: VecDeque::new(),
             failed: Vec::new(),
             rests: false,
@@ -195,6 +202,7 @@ impl Files {
             step,
             moved: 0,
             works: false,
+            told: false,
         };
         let token = match self.free.pop() {
             Some(token) => {
@@ -219,8 +227,8 @@ impl Files {
         self.issue(token);
     }
 
-    /// A request that waits for a sync only, each told of once.
-    pub(crate) fn awaits_sync(&mut self) -> Option<RequestId> {
+    /// A request that waits for a sync only, or for holes of its file before it; each told of once.
+    pub(crate) fn awaits_others(&mut self) -> Option<RequestId> {
         self.awaiting.pop_front()
     }
 
@@ -241,7 +249,9 @@ impl Files {
             }
             let (token, result) = self.engine.reap()?;
             self.long.copying.take_if(|copying| *copying == token);
+            let hole = holes::left(self, token);
             self.advance(token, result);
+            hole.into_iter().for_each(|fd| holes::go_on(self, token, fd));
             while self.long.copying.is_none()
                 && let Some(next) = self.long.waiting.pop_front()
             {
@@ -274,11 +284,16 @@ impl Files {
             Step::Zeroes => (Kind::Write { durable: false }, offset, rest.min(ZEROES_MAX), zeroes),
             Step::Sync => (Kind::Sync, 0, 0, NonNull::dangling()),
         };
+        let fd = r.fd;
+        let is_hole = matches!(kind, Kind::Allocate { .. });
+        if is_hole && !holes::begins(self, token) {
+            return;
+        }
         let asks = cached && kind == Kind::Read && len >= ASIDE_MIN;
-        let is_there = if asks { is_cached(r.fd, offset, len) } else { None };
+        let is_there = if asks { is_cached(fd, offset, len) } else { None };
         let aside = is_there == Some(false);
-        let io = Io { token, kind, fd: r.fd, offset, len, memory, aside };
-        if aside || matches!(kind, Kind::Allocate { .. }) {
+        let io = Io { token, kind, fd, offset, len, memory, aside };
+        if aside || is_hole {
             if self.crowd.workers == WORKERS {
                 return self.crowd.waiting.push_back(token);
             }
@@ -398,6 +413,18 @@ impl Files {
         let r = self.running[token as usize].take().expect("a token in use names a request under way");
         self.free.push(token);
         self.done.push_back(Done { id: r.id, outcome, busy: None, payload: r.payload });
+    }
+}
+
+/// A request waits for others of its file, and needs no slot for that.
+fn awaits(files: &mut Files, token: u32) {
+    if files.awaiting.len() >= files.running.len() {
+        files.awaiting.clear(); // nobody asks
+    }
+    let r = files.get(token);
+    if !std::mem::replace(&mut r.told, true) {
+        let id = r.id;
+        files.awaiting.push_back(id);
     }
 }
 

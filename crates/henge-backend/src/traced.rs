@@ -46,8 +46,8 @@ impl<S: Store> Backend for Traced<S> {
         );
         Some(done)
     }
-    fn awaits_sync(&mut self) -> Option<RequestId> {
-        self.store.awaits_sync()
+    fn awaits_others(&mut self) -> Option<RequestId> {
+        self.store.awaits_others()
     }
     fn wake_at(&self) -> Option<Instant> {
         self.store.wake_at()

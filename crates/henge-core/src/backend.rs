@@ -58,9 +58,9 @@ pub trait Backend {
     /// A request that is finished by `now`; `None` when there is none (more) yet.
     fn reap(&mut self, now: Instant) -> Option<Done<Self::Payload>>;
 
-    /// A request whose data is where it is to be, and which is over with a sync that it may share with others: each is told of once, before
-    /// `reap` returns it. It needs no slot of the device any more.
-    fn awaits_sync(&mut self) -> Option<RequestId> {
+    /// A request that needs no slot of the device any more, since it awaits others of its file. Each is told of once, before `reap` returns it.
+    /// The data of a durable write is where it is to be, and a sync that it may share is to come. A hole awaits those before it.
+    fn awaits_others(&mut self) -> Option<RequestId> {
         None
     }
 
@@ -90,8 +90,8 @@ impl<B: Backend + ?Sized> Backend for Box<B> {
     fn reap(&mut self, now: Instant) -> Option<Done<Self::Payload>> {
         (**self).reap(now)
     }
-    fn awaits_sync(&mut self) -> Option<RequestId> {
-        (**self).awaits_sync()
+    fn awaits_others(&mut self) -> Option<RequestId> {
+        (**self).awaits_others()
     }
     fn wake_at(&self) -> Option<Instant> {
         (**self).wake_at()

@@ -29,7 +29,7 @@ pub use demand::Demand;
 use demand::Noted;
 pub use dirty::Dirty;
 use exchange::Change;
-use pen::{Durable, Held, Pen};
+use pen::{Bounded, Held, KINDS, Pen};
 use silent::{Links, Watch};
 use stall::Hung;
 
@@ -96,7 +96,7 @@ struct Flow {
     hung: Hung,
     /// Those that the scheduler does not have yet.
     held: Held,
-    durable: Durable,
+    bounded: Bounded,
 }
 
 /// Cost model, scheduler and depth controller with the meters around them.
@@ -127,8 +127,8 @@ struct Bounds {
     pending: u32,
     /// Who submits bounds what is pending, by contracts, before commands are cut.
     leaves_pending: bool,
-    /// Requests that are to be durable, in the scheduler and in flight: no bound before any has awaited a sync.
-    durable: u32,
+    /// Of each kind that may leave its slot, in the scheduler and in flight: no bound before any has awaited others.
+    beside: [u32; KINDS],
 }
 
 impl Bounds {
@@ -160,6 +160,8 @@ impl Gate {
     /// Most requests of a flow that are to be durable, in the scheduler and at the device together, where the depth is less and where they
     /// await syncs beside it. A sync takes the longer the more it is for, and the kernel may give nobody else its processor meanwhile.
     pub const DURABLE: u32 = 32;
+    /// The same of holes and zeroes, whatever the depth. Storage makes those of a file one after the other, and nobody can take back what it has.
+    pub const HOLES: u32 = 8;
     /// Most requests that are silent at once: each holds its buffer, and a slot at the device.
     pub const SILENT: u32 = 1024;
 
@@ -174,7 +176,11 @@ impl Gate {
             beside: Beside::default(),
             pen: Pen::default(),
             watch: Watch::default(),
-            bounds: Bounds { pending: Self::PENDING_DEFAULT, leaves_pending: false, durable: u32::MAX },
+            bounds: Bounds {
+                pending: Self::PENDING_DEFAULT,
+                leaves_pending: false,
+                beside: [u32::MAX; KINDS],
+            },
             ask_again: None,
             last_completion: Instant::ZERO,
             meters: GateMeters::default(),
@@ -225,7 +231,7 @@ impl Gate {
         self.parts.scheduler.remove_flow(flow, now, orphans);
         self.parts.depth.set_flow(flow, None);
         if let Some(Some(state)) = self.flows.get_mut(flow.index()) {
-            orphans[first..].iter().for_each(|request| state.durable.leaves(request));
+            orphans[first..].iter().for_each(|request| state.bounded.leaves(request));
             self.pen.give_up(state, orphans);
         }
         for request in &orphans[first..] {
@@ -277,12 +283,12 @@ impl Gate {
         assert!(request.cost > Cost::ZERO, "a request that costs nothing is never scheduled fairly");
         if !request.administration {
             let held = RequestState::Held { id: request.id, flow: request.flow };
-            if state.bounds(&request, self.bounds.durable) {
+            if let Some(kind) = state.bounds(&request, self.bounds.beside) {
                 self.states[slot] = held;
-                self.pen.hold_durable(&mut state.held, request);
+                self.pen.hold_bounded(&mut state.held, kind, request);
                 return Ok(());
             }
-            state.durable.enters(&request);
+            state.bounded.enters(&request);
             let later = if state.is_held() { Some(now) } else { self.parts.depth.admits(&request, now) };
             if let Some(later) = later {
                 self.states[slot] = held;
@@ -304,7 +310,7 @@ impl Gate {
                 let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
                 let request = request.expect("a waiting request is in the scheduler");
                 self.parts.depth.passed(request.flow);
-                self.no_more_durable(&request, now);
+                self.no_more_bounded(&request, now);
                 request
             }
             RequestState::Held { id: held, flow } if held == id => {

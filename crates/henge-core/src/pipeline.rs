@@ -115,8 +115,8 @@ impl<B: Backend> Pipeline<B> {
     fn reap(&mut self, now: Instant) -> (Option<Done<B::Payload>>, bool) {
         let done = self.backend.reap(now);
         let mut freed = false;
-        while let Some(id) = self.backend.awaits_sync() {
-            freed |= self.gate.awaits_sync(id, now);
+        while let Some(id) = self.backend.awaits_others() {
+            freed |= self.gate.awaits_others(id, now);
         }
         (done, freed)
     }

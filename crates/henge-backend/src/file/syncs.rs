@@ -72,11 +72,8 @@ impl Files {
 
     /// Its data is there: it is over with the next sync that begins.
     pub(super) fn waits(&mut self, token: u32) {
-        let (id, fd) = (self.get(token).id, self.get(token).fd);
-        if self.awaiting.len() >= self.running.len() {
-            self.awaiting.clear(); // nobody asks
-        }
-        self.awaiting.push_back(id);
+        super::awaits(self, token);
+        let fd = self.get(token).fd;
         let syncs = self.syncs.entry(fd).or_default();
         if syncs.failed {
             return self.finish(token, Err(Fault::Io));
@@ -193,6 +190,7 @@ impl Files {
         let gone = self.syncs.remove(&fd);
         self.line.under_way -= u32::from(gone.is_some_and(|syncs| syncs.leader.is_some()));
         self.line.forget(fd);
+        self.holes.forget(fd);
         self.failed.retain(|failed| *failed != fd);
     }
 }

@@ -1,5 +1,6 @@
 //! Short transfers, holes, and when a request may be called durable.
 
+mod holes;
 mod power;
 
 use super::*;
@@ -206,7 +207,7 @@ fn over(files: &mut Files) -> Vec<(u32, bool)> {
 }
 
 fn waiting(files: &mut Files) -> Vec<u32> {
-    std::iter::from_fn(|| files.awaits_sync()).map(|id| id.slot).collect()
+    std::iter::from_fn(|| files.awaits_others()).map(|id| id.slot).collect()
 }
 
 #[test]
@@ -455,14 +456,14 @@ fn no_room_beyond_the_end_is_an_error() {
     }
 }
 
-/// Twenty holes, of which none ends: eight are under way, and a read, a write and a sync have workers left.
+/// Holes of twenty files, of which none ends: eight are under way, and a read, a write and a sync have workers left.
 #[test]
 fn holes_that_do_not_end_leave_workers_to_others() {
     let (engine, mut files) = told(4096);
-    (0..20).for_each(|slot| ask(&mut files, slot, Op::Trim, false, 7));
+    (0..20).for_each(|slot| ask(&mut files, slot, Op::Trim, false, 7 + slot as RawFd));
     assert_eq!(engine.under_way().len(), WORKERS as usize);
     for (slot, op) in [(20, Op::Read), (21, Op::Write), (22, Op::Flush)] {
-        ask(&mut files, slot, op, false, 8);
+        ask(&mut files, slot, op, false, 6);
         engine.end_last(0);
         assert_eq!(over(&mut files), [(slot, true)]);
     }

@@ -6,6 +6,7 @@
 //! | FLUSHes | [`Gate::FLUSHES`] | their dispatch |
 //! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
 //! | whoever awaits a sync | [`Gate::DURABLE`] of a flow, or the depth | the backend says so |
+//! | whoever awaits holes of its file | [`Gate::HOLES`] of a flow | the backend says so |
 //! | whoever is [silent](super::silent) | [`Gate::SILENT`], of a flow what [`stall`](super::stall) says | a patience after its dispatch |
 //!
 //! Whatever comes beyond these has a slot like any other.
@@ -21,8 +22,8 @@ pub(super) enum Slot {
     Own,
     /// None: it is beside the depth by its nature.
     Beside,
-    /// None any more: its data is at the device, and it awaits a sync.
-    Syncing,
+    /// None any more: it awaits a sync, since its data is at the device, or holes of its file.
+    Awaiting,
     /// None any more: it is silent.
     GivenBack,
     /// None: it is dispatched and not at the device, since others of its flow are silent there.
@@ -34,7 +35,7 @@ pub(super) enum Slot {
 pub(super) struct Beside {
     pub flushes: u32,
     pub administration: u32,
-    pub syncing: u32,
+    pub awaiting: u32,
     pub silent: u32,
     /// Not at the device, and not among what is in flight.
     pub stalled: u32,
@@ -50,7 +51,7 @@ impl Beside {
         }
     }
     pub fn all(self) -> u32 {
-        self.flushes + self.administration + self.syncing + self.silent
+        self.flushes + self.administration + self.awaiting + self.silent
     }
 }
 
@@ -101,18 +102,18 @@ impl Gate {
         true
     }
 
-    /// The data of a request in flight is at the device, and it awaits a sync, which it may share: it needs no slot for that, and
+    /// A request in flight awaits others of its file: a sync that it may share, or holes before it. It needs no slot for that, and
     /// completes like any other. Whether it had one.
-    pub fn awaits_sync(&mut self, id: RequestId, now: Instant) -> bool {
-        self.bounds.durable = Self::DURABLE.max(self.parts.depth.depth());
-        let left = self.leaves_slot(id, Slot::Syncing, now);
-        self.beside.syncing += u32::from(left);
+    pub fn awaits_others(&mut self, id: RequestId, now: Instant) -> bool {
+        self.bounds.beside = [Self::DURABLE.max(self.parts.depth.depth()), Self::HOLES];
+        let left = self.leaves_slot(id, Slot::Awaiting, now);
+        self.beside.awaiting += u32::from(left);
         left
     }
 
-    /// Requests in flight that await a sync, and have given their slots back.
-    pub fn syncing(&self) -> u32 {
-        self.beside.syncing
+    /// Requests in flight that await others of their files, or did, and have no slots any more.
+    pub fn awaiting(&self) -> u32 {
+        self.beside.awaiting
     }
 
     /// A request that has one of the depth's slots leaves it, and is from now on beside the depth.
@@ -130,7 +131,7 @@ impl Gate {
         self.watch.line.unlink(&mut self.states, links);
         if self.change.is_recent(epoch) {
             // What it took is free. How long a silent one takes, or waits for one, is nobody's measure of the depth.
-            if to != Slot::Syncing {
+            if to != Slot::Awaiting {
                 self.parts.depth.gave_back(flow, now);
             }
             self.parts.depth.freed(cost, self.parts.scheduler.queued() > 0, now);

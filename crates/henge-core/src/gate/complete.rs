@@ -62,7 +62,7 @@ impl Gate {
                 self.beside.silent -= 1;
                 self.one_less(request.flow, true);
             }
-            Slot::Syncing => self.beside.syncing -= 1,
+            Slot::Awaiting => self.beside.awaiting -= 1,
             Slot::Stalled => panic!("request {id:?} is not at the device"),
         }
         let disk_time = now.since(dispatched.max(self.last_completion));
@@ -76,14 +76,14 @@ impl Gate {
             request.cost = actual;
         }
         if self.change.is_recent(epoch) {
-            if matches!(slot, Slot::Own | Slot::Syncing) {
+            if matches!(slot, Slot::Own | Slot::Awaiting) {
                 self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
             }
             if slot == Slot::Own {
                 self.parts.depth.freed(cost, waits, now);
             }
         }
-        self.no_more_durable(&request, now);
+        self.no_more_bounded(&request, now);
         let state = self.flow_mut(request.flow);
         let metered = Metered {
             op: request.op,

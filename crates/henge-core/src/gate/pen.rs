@@ -1,11 +1,11 @@
 //! Requests that are not let in to the scheduler yet: by the depth controller ([`DepthController::admits`](crate::DepthController::admits)), or
-//! because as many of their flow are to be durable as may be ([`Gate::DURABLE`]).
+//! because as many of their flow that may leave their slots are under way as may be ([`Gate::DURABLE`], [`Gate::HOLES`]).
 //!
 //! A request that the scheduler has may go whenever a place is free: while it waits for nobody, nothing holds it back. So whoever must not have
 //! too much under way for the sake of another's promise is held here, before the scheduler, in the order of arrival. To the scheduler it is a client that asks later.
 //! A controller is asked again when it said so, and whenever a request of the flow has gone.
 //! Whatever a flow asks for after a request that its controller holds waits behind it.
-//! Requests beyond the bound on durable ones wait in a queue of their own, so that their flow's other requests pass them.
+//! Durable writes beyond their bound wait in a queue of their own, and so do holes and zeroes: their flow's other requests pass them.
 
 use super::{Flow, Gate, RequestState};
 use crate::{FlowId, Instant, Op, Request, RequestId};
@@ -29,53 +29,63 @@ pub(super) struct Held {
     /// By the depth controller.
     requests: VecDeque<Request>,
     ask_at: Option<Instant>,
-    /// By the bound on durable ones.
-    durable: VecDeque<Request>,
+    /// By the bound on their kind.
+    bounded: [VecDeque<Request>; KINDS],
 }
 
-/// Requests of a flow that are to be durable, and are with the depth controller, in the scheduler or in flight. They leave their slots while
-/// they await a sync, so that the depth does not bound them.
-#[derive(Default)]
-pub(super) struct Durable(u32);
+/// What may leave its slot while it awaits others of its file, so that the depth does not bound it: durable writes, and holes and zeroes.
+pub(super) const KINDS: usize = 2;
 
-impl Durable {
+/// Requests of a flow of each kind that are with the depth controller, in the scheduler or in flight.
+#[derive(Default)]
+pub(super) struct Bounded([u32; KINDS]);
+
+impl Bounded {
     pub(super) fn enters(&mut self, request: &Request) {
-        self.0 += u32::from(counts(request));
+        kind(request).into_iter().for_each(|kind| self.0[kind] += 1);
     }
     pub(super) fn leaves(&mut self, request: &Request) {
-        self.0 -= u32::from(counts(request));
+        kind(request).into_iter().for_each(|kind| self.0[kind] -= 1);
     }
 }
 
-fn counts(request: &Request) -> bool {
-    request.fua && request.op != Op::Read && !request.administration
+fn kind(request: &Request) -> Option<usize> {
+    match request.op {
+        _ if request.administration => None,
+        Op::Write if request.fua => Some(0),
+        Op::Trim | Op::WriteZeroes => Some(1),
+        _ => None,
+    }
 }
 
 impl Held {
     pub(super) fn len(&self) -> u32 {
-        (self.requests.len() + self.durable.len()) as u32
+        (self.requests.len() + self.bounded.iter().map(VecDeque::len).sum::<usize>()) as u32
     }
     pub(super) fn is_empty(&self) -> bool {
-        self.requests.is_empty() && self.durable.is_empty()
+        self.len() == 0
     }
 }
 
 impl Flow {
-    /// Whether a request, to be durable or not, has to wait until fewer durable ones of its flow are under way.
-    pub(super) fn bounds(&self, request: &Request, most: u32) -> bool {
-        counts(request) && (self.durable.0 >= most || !self.held.durable.is_empty())
+    /// Of which kind a request is that has to wait until fewer of it are under way.
+    pub(super) fn bounds(&self, request: &Request, most: [u32; KINDS]) -> Option<usize> {
+        kind(request)
+            .filter(|kind| self.bounded.0[*kind] >= most[*kind] || !self.held.bounded[*kind].is_empty())
     }
     /// Whether a request has to wait behind one that the depth controller holds.
     pub(super) fn is_held(&self) -> bool {
         !self.held.requests.is_empty()
     }
-    /// Durable requests that may be under way now queue up before the depth controller.
-    fn let_durable_in(&mut self, most: u32) {
-        while self.durable.0 < most
-            && let Some(request) = self.held.durable.pop_front()
-        {
-            self.durable.enters(&request);
-            self.held.requests.push_back(request);
+    /// What may be under way now queues up before the depth controller.
+    fn let_bounded_in(&mut self, most: [u32; KINDS]) {
+        for (kind, most) in most.into_iter().enumerate() {
+            while self.bounded.0[kind] < most
+                && let Some(request) = self.held.bounded[kind].pop_front()
+            {
+                self.bounded.enters(&request);
+                self.held.requests.push_back(request);
+            }
         }
     }
 }
@@ -99,9 +109,9 @@ impl Pen {
         self.ask(request.flow, &mut state.held, ask_at);
     }
 
-    /// As many durable ones of its flow are under way as may be: one that leaves wakes it.
-    pub(super) fn hold_durable(&mut self, held: &mut Held, request: Request) {
-        held.durable.push_back(request);
+    /// As many of its kind are under way as may be: one that leaves wakes it.
+    pub(super) fn hold_bounded(&mut self, held: &mut Held, kind: usize, request: Request) {
+        held.bounded[kind].push_back(request);
         self.held += 1;
     }
 
@@ -114,31 +124,35 @@ impl Pen {
 
     /// The flow is removed.
     pub(super) fn give_up(&mut self, state: &mut Flow, orphans: &mut Vec<Request>) {
-        let Flow { held, durable, .. } = state;
+        let Flow { held, bounded, .. } = state;
         self.held -= held.len() as usize;
-        held.requests.iter().for_each(|request| durable.leaves(request));
-        orphans.extend(held.requests.drain(..).chain(held.durable.drain(..)));
+        held.requests.iter().for_each(|request| bounded.leaves(request));
+        orphans
+            .extend(held.requests.drain(..).chain(held.bounded.iter_mut().flat_map(|queue| queue.drain(..))));
     }
 
     /// A held request is given up.
     pub(super) fn cancel(&mut self, state: &mut Flow, id: RequestId) -> Option<Request> {
-        let Flow { held, durable, .. } = state;
-        let here = |queue: &VecDeque<Request>| queue.iter().position(|request| request.id == id);
-        let request = match here(&held.requests) {
-            Some(at) => held.requests.remove(at).inspect(|request| durable.leaves(request)),
-            None => held.durable.remove(here(&held.durable)?),
+        let Flow { held, bounded, .. } = state;
+        let take = |queue: &mut VecDeque<Request>| {
+            let at = queue.iter().position(|request| request.id == id)?;
+            queue.remove(at)
         };
-        self.held -= 1;
+        let request = match take(&mut held.requests) {
+            Some(request) => Some(request).inspect(|request| bounded.leaves(request)),
+            None => held.bounded.iter_mut().find_map(take),
+        };
+        self.held -= usize::from(request.is_some());
         request
     }
 }
 
 impl Gate {
-    /// A request is neither in the scheduler nor in flight any more: another that is to be durable may come in.
-    pub(super) fn no_more_durable(&mut self, request: &Request, now: Instant) {
-        if counts(request) {
+    /// A request is neither in the scheduler nor in flight any more: another of its kind may come in.
+    pub(super) fn no_more_bounded(&mut self, request: &Request, now: Instant) {
+        if kind(request).is_some() {
             let state = self.flows[request.flow.index()].as_mut().expect("a pending request's flow is kept");
-            state.durable.leaves(request);
+            state.bounded.leaves(request);
             self.pen.wake(request.flow, &mut state.held, now);
         }
     }
@@ -154,7 +168,7 @@ impl Gate {
                 continue;
             }
             state.held.ask_at = None;
-            state.let_durable_in(self.bounds.durable);
+            state.let_bounded_in(self.bounds.beside);
             let mut left = STEP;
             while left > 0 {
                 let Some(request) = state.held.requests.front().copied() else { break };

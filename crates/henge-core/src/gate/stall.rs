@@ -150,7 +150,7 @@ impl Gate {
         if let Some(parts) = self.change.dispatcher(epoch, &mut self.parts) {
             parts.scheduler.complete(&over, now);
         }
-        self.no_more_durable(&request, now);
+        self.no_more_bounded(&request, now);
     }
 
     /// Requests that were dispatched and are stalled.

@@ -1,4 +1,4 @@
-//! Requests that are to be durable: they await syncs beside the depth, and a flow has a bounded number of them.
+//! Requests that await others of their file: syncs, and holes before them. They do so beside the depth, and a flow has a bounded number of them.
 
 use super::*;
 
@@ -24,7 +24,7 @@ impl Backend for Syncing {
         let id = self.over.pop_front()?;
         Some(Done { id, outcome: Ok(()), busy: None, payload: () })
     }
-    fn awaits_sync(&mut self) -> Option<RequestId> {
+    fn awaits_others(&mut self) -> Option<RequestId> {
         self.untold.pop_front()
     }
     fn wake_at(&self) -> Option<Instant> {
@@ -69,7 +69,7 @@ fn whoever_awaits_a_sync_keeps_no_slot_from_a_reader() {
     assert_eq!((waiting.len(), pipeline.gate().in_flight()), (100, 100));
     pipeline.backend_mut().over.extend(waiting);
     assert_eq!(std::iter::from_fn(|| pipeline.poll(ms(30))).count(), 100);
-    assert_eq!((pipeline.gate().in_flight(), pipeline.gate().syncing()), (0, 0));
+    assert_eq!((pipeline.gate().in_flight(), pipeline.gate().awaiting()), (0, 0));
 }
 
 /// Of a flow that has a thousand durable writes outstanding, 32 are let in once the first have awaited a sync, whatever the depth; another
@@ -132,7 +132,7 @@ fn asks(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
 /// The first durable write has gone, and told that there are syncs to await.
 fn told(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
     let first = asks(gate, ids);
-    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_sync(first, ms(0)));
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_others(first, ms(0)));
     first
 }
 
@@ -140,7 +140,7 @@ fn told(gate: &mut Gate, ids: &mut Pending<()>) -> RequestId {
 fn goes(gate: &mut Gate, at: u64) -> u32 {
     let mut gone = 0;
     while let Dispatch::Ready(request) = gate.next(ms(at)) {
-        assert!(gate.awaits_sync(request.id, ms(at)));
+        assert!(gate.awaits_others(request.id, ms(at)));
         gone += 1;
     }
     gone
@@ -189,7 +189,7 @@ fn a_durable_write_that_the_scheduler_gives_back_makes_room() {
     for id in &all[..31] {
         assert!(gate.cancel(*id, ms(2)).is_some(), "the scheduler has it");
     }
-    assert!(gate.awaits_sync(second, ms(3)));
+    assert!(gate.awaits_others(second, ms(3)));
     assert_eq!((goes(&mut gate, 3), gate.queued()), (9, 0), "all that was held");
     gate.complete(second, false, ms(4));
     // Ten in flight with this one, 22 in the scheduler, the rest held: the flow ends, and comes again.
@@ -203,7 +203,7 @@ fn a_durable_write_that_the_scheduler_gives_back_makes_room() {
     for _ in 0..40 {
         submit(&mut gate);
     }
-    assert!(gate.awaits_sync(third, ms(6)));
+    assert!(gate.awaits_others(third, ms(6)));
     assert_eq!(goes(&mut gate, 6), 22, "beside ten of its former life");
 }
 
@@ -239,7 +239,7 @@ fn the_depth_hears_once_of_whoever_awaits_a_sync() {
     let mut ids = Pending::new();
     let id = submit(&mut gate, &mut ids, ms(0)).unwrap();
     assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)));
-    assert!(gate.awaits_sync(id, ms(1)) && !gate.awaits_sync(id, ms(1)));
+    assert!(gate.awaits_others(id, ms(1)) && !gate.awaits_others(id, ms(1)));
     assert_eq!(*told.0.lock().unwrap(), [1, 0, 0]);
     gate.complete(id, false, ms(2));
     assert_eq!(*told.0.lock().unwrap(), [1, 1, 0]);
@@ -262,6 +262,49 @@ fn a_disks_own_reads_pass_its_held_durable_writes() {
         matches!(gate.next(ms(2)), Dispatch::Ready(request) if request.id == writes[31]),
         "in their order"
     );
+}
+
+/// A disk that has hundreds of holes outstanding has eight at the storage, where they await each other. Its reads and durable writes pass
+/// those that are held, and so do a neighbour's: there is one slot. What is given up, or whose flow ends, leaves room.
+#[test]
+fn of_a_disks_holes_a_few_are_at_the_storage_and_others_pass_the_rest() {
+    let mut gate = gate(1, &Contract::best_effort());
+    gate.set_flow(FlowId(1), &Contract::best_effort(), ms(0)).unwrap();
+    let mut ids = Pending::new();
+    let mut ask = |gate: &mut Gate, flow, op, fua| {
+        let request = Request { fua, ..Request::new(ids.insert(()), flow, op, 0, 1, ms(0)) };
+        gate.submit(request, ms(0)).unwrap();
+        request.id
+    };
+    // The first has the slot until it is told that it waits.
+    let first = ask(&mut gate, FLOW, Op::Trim, false);
+    assert!(matches!(gate.next(ms(0)), Dispatch::Ready(_)) && gate.awaits_others(first, ms(0)));
+    let kind = |n: usize| (if n.is_multiple_of(2) { Op::Trim } else { Op::WriteZeroes }, n.is_multiple_of(3));
+    let holes: Vec<_> = (0..500).map(kind).map(|(op, fua)| ask(&mut gate, FLOW, op, fua)).collect();
+    let most = Gate::HOLES as usize;
+    assert_eq!((goes(&mut gate, 1) as usize, gate.queued()), (most - 1, 501 - most));
+    for (flow, op, fua) in [(FLOW, Op::Read, false), (FLOW, Op::Write, true), (FlowId(1), Op::Trim, false)] {
+        let id = ask(&mut gate, flow, op, fua);
+        assert!(matches!(gate.next(ms(1)), Dispatch::Ready(request) if request.id == id), "{op:?}");
+        gate.complete(id, false, ms(1));
+    }
+    assert!(gate.cancel(holes[most - 1], ms(2)).is_some(), "it is not at the storage");
+    gate.complete(first, false, ms(2));
+    let next = |gate: &mut Gate, id| matches!(gate.next(ms(2)), Dispatch::Ready(hole) if hole.id == id);
+    assert!(next(&mut gate, holes[most]), "in their order");
+    assert!(gate.awaits_others(holes[most], ms(2)));
+    let mut orphans = Vec::new();
+    gate.remove_flow(FLOW, ms(3), &mut orphans);
+    assert_eq!((orphans.len(), gate.queued()), (499 - most, 0));
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(3)).unwrap();
+    for id in &holes[..most - 1] {
+        gate.complete(*id, false, ms(4));
+    }
+    gate.complete(holes[most], false, ms(4));
+    for _ in 0..20 {
+        ask(&mut gate, FLOW, Op::Trim, false);
+    }
+    assert_eq!(goes(&mut gate, 5) as usize, most, "nothing of its former life is counted");
 }
 
 /// Lets nothing in before its moment.
@@ -334,7 +377,7 @@ proptest::proptest! {
         while !matches!(gate.next(ms(at)), Dispatch::Ready(_)) {
             at += 1;
         }
-        proptest::prop_assert!(gate.awaits_sync(first, ms(at)));
+        proptest::prop_assert!(gate.awaits_others(first, ms(at)));
         gate.complete(first, false, ms(at));
         ids.remove(first).expect("it was pending");
         for (what, which) in steps {
@@ -354,7 +397,7 @@ proptest::proptest! {
                         proptest::prop_assert_eq!(waiting.iter().find(of).map(|r| r.id), Some(request.id));
                         waiting.retain(|r| r.id != request.id);
                         if request.fua {
-                            proptest::prop_assert!(gate.awaits_sync(request.id, ms(at)));
+                            proptest::prop_assert!(gate.awaits_others(request.id, ms(at)));
                         }
                         under_way.push(request);
                     }

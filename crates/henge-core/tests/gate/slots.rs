@@ -463,10 +463,10 @@ proptest::proptest! {
                 }
                 4 if !flying.is_empty() => {
                     let id = flying[which % flying.len()];
-                    let before = two.gate.syncing();
-                    let left = two.gate.awaits_sync(id, two.now);
-                    proptest::prop_assert_eq!(two.gate.syncing(), before + u32::from(left));
-                    proptest::prop_assert!(!two.gate.awaits_sync(id, two.now) && !two.gate.give_back(id, two.now));
+                    let before = two.gate.awaiting();
+                    let left = two.gate.awaits_others(id, two.now);
+                    proptest::prop_assert_eq!(two.gate.awaiting(), before + u32::from(left));
+                    proptest::prop_assert!(!two.gate.awaits_others(id, two.now) && !two.gate.give_back(id, two.now));
                 }
                 _ => {}
             }
@@ -474,7 +474,7 @@ proptest::proptest! {
             waiting -= ready.len();
             flying.extend(ready);
             proptest::prop_assert_eq!(two.gate.in_flight() as usize, flying.len());
-            let slots = two.gate.in_flight() - two.gate.silent() - two.gate.syncing();
+            let slots = two.gate.in_flight() - two.gate.silent() - two.gate.awaiting();
             proptest::prop_assert!(slots <= depth);
             // Work conserving: nothing waits while a slot is free, but what others of its flow that are silent hold up.
             let stalled = two.gate.stalled() as usize;
@@ -486,6 +486,6 @@ proptest::proptest! {
             flying.extend(ready);
             two.gate.complete(flying.pop().unwrap(), false, two.now);
         }
-        proptest::prop_assert_eq!((two.gate.silent(), two.gate.syncing(), two.gate.in_flight()), (0, 0, 0));
+        proptest::prop_assert_eq!((two.gate.silent(), two.gate.awaiting(), two.gate.in_flight()), (0, 0, 0));
     }
 }

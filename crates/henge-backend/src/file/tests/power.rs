@@ -101,6 +101,9 @@ impl Engine for Forgetful {
             );
             assert!(all().count() < SYNCS as usize, "and a few of all files");
         }
+        let is_hole = |io: &Io| matches!(io.kind, Kind::Allocate { .. });
+        let beside = medium.under_way.iter().any(|(other, _)| is_hole(other) && other.fd == io.fd);
+        assert!(!is_hole(&io) || !beside, "one hole of a file at a time");
         let snapshot = medium.dirty(io.fd);
         medium.under_way.push((io, snapshot));
     }
@@ -201,7 +204,7 @@ impl Clients {
     fn hear(&mut self) {
         while let Some(done) = self.files.reap() {
             let asked = self.asked.remove(&done.id.slot).expect("it is answered once");
-            while let Some(id) = self.files.awaits_sync() {
+            while let Some(id) = self.files.awaits_others() {
                 assert!(self.told.insert(id.slot), "said once");
             }
             if done.outcome.is_err() {
