@@ -34,8 +34,8 @@ enum Stage {
     Using(Change),
     /// Grow: the new end is zeroed.
     ZeroingEnd,
-    /// Grow: the new length is written; or which part of it the disk is to have.
-    Longer(Change),
+    /// Grow: the new length is written, or which part of it the disk is to have. Or it is shorter than a growth that nobody was told of.
+    Length(Change),
     /// Remove, or take back what failed for that reason: the record is freed.
     Freeing(Change, Option<io::Error>),
 }
@@ -62,7 +62,10 @@ impl Device {
             {
                 self.begin_lengthening(name, slot, len)
             }
-            // It is there, and at most a record is to be written.
+            (Some(slot), Some(before)) if before < len && self.table.get(slot).len > len => {
+                self.begin_shortening(name, slot, before, len)
+            }
+            // It is there.
             _ => self.open_part(name, len).map(Step::There),
         }
     }
@@ -105,7 +108,7 @@ impl Device {
         }
         let told = Record { before: has, told: len, ..record.clone() };
         let (change, chore) = self.begin_change(slot, Some(told), false)?;
-        Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
+        Ok(self.wait(name, slot, len, Stage::Length(change), Step::Run(chore)))
     }
 
     fn begin_lengthening(&mut self, name: &str, slot: usize, len: u64) -> io::Result<Step> {
@@ -118,6 +121,13 @@ impl Device {
         // Its disk does not know yet that it has more.
         self.space.grow(name, len)?;
         Ok(self.wait(name, slot, len, Stage::ZeroingEnd, zero))
+    }
+
+    /// A growth that nobody was told of made more of it: what lies beyond was never anybody's.
+    fn begin_shortening(&mut self, name: &str, slot: usize, before: u64, len: u64) -> io::Result<Step> {
+        let shorter = Record { len, before, told: 0, ..self.table.get(slot).clone() };
+        let (change, chore) = self.begin_change(slot, Some(shorter), false)?;
+        Ok(self.wait(name, slot, len, Stage::Length(change), Step::Run(chore)))
     }
 
     /// What a former disk left is a disk's again.
@@ -220,14 +230,15 @@ impl Device {
                 .and_then(|()| self.begin_length(slot, name, len))
             {
                 Ok((change, chore)) => {
-                    Ok(self.wait(name, slot, len, Stage::Longer(change), Step::Run(chore)))
+                    Ok(self.wait(name, slot, len, Stage::Length(change), Step::Run(chore)))
                 }
                 Err(e) => self.place_again(slot).and(Err(e)),
             },
-            Stage::Longer(change) => match self.ended(change, outcome) {
-                Ok(()) => Ok(self.opened(name, slot, len)),
-                Err(e) => self.place_again(slot).and(Err(e)),
-            },
+            Stage::Length(change) => {
+                let ended = self.ended(change, outcome);
+                self.place_again(slot)?;
+                ended.map(|()| self.opened(name, slot, len))
+            }
             Stage::Freeing(change, why) => {
                 let freed = self.ended(change, outcome);
                 match &freed {

@@ -257,6 +257,33 @@ fn room_that_nobody_was_told_of_is_in_nobodys_way() {
     }
 }
 
+/// Room was made that nobody was told of, and the disk is made anew with less. What is beyond is given back by a step: at once, its syncs would stop everybody.
+#[test]
+fn room_that_nobody_was_told_of_is_given_back_in_a_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut d = device(dir.path());
+    let base = d.open_part("a", PART).unwrap();
+    let room = |d: &mut Device| {
+        let begun = d.begin_growth("a", Growth { has: PART, len: 3 * PART, is_told: false });
+        assert_eq!(carry_out(d, "a", begun, usize::MAX).0.unwrap(), base);
+    };
+    room(&mut d);
+    for fails in [0, 1] {
+        room(&mut d);
+        let begun = d.begin_part("a", 2 * PART);
+        assert!(matches!(begun, Ok(Step::Run(_))));
+        let (made, steps) = carry_out(&mut d, "a", begun, fails);
+        assert_eq!((made.is_err(), steps), (fails == 0, 1));
+        assert_eq!(d.space.find("a").unwrap().len, if fails == 0 { 3 } else { 2 } * PART);
+    }
+    assert!(matches!(d.begin_part("a", 2 * PART), Ok(Step::There(at)) if at == base));
+    assert_eq!(d.open_part("b", PART).unwrap(), base + 2 * PART, "it is another's");
+    drop(d);
+    for len in [PART, 2 * PART] {
+        assert_eq!(again(dir.path()).open_part("a", len).unwrap(), base);
+    }
+}
+
 /// A tenant's FLUSH is told that something was lost, and no later sync is: it may have been zeroes. Nobody gets a part then under which somebody
 /// else's bytes may stand.
 #[test]
