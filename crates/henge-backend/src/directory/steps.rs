@@ -54,15 +54,18 @@ impl Directory {
         Ok(Step::Run(Box::new(move || maker.lengthen(&file, &of, len).map(|()| None))))
     }
 
-    /// What a former disk left is a disk's again.
+    /// What a former disk left is a disk's again, unless there is a part of that name.
     pub(super) fn begin_adopting(&mut self, name: &str) -> io::Result<Step> {
         check_name(name)?;
-        if self.has_part(name) {
+        if self.place(name).is_some() && !self.unclaimed.contains(name) {
             return Ok(Step::There(0));
         }
         let (path, of) = (self.path.clone(), name.to_owned());
         self.half = Some(Half::Adopting(of.clone()));
-        Ok(Step::Run(Box::new(move || manage::adopt_named(&path, &of).map(|()| None))))
+        Ok(Step::Run(Box::new(move || match std::fs::symlink_metadata(path.join(&of)) {
+            Ok(_) => Ok(None),
+            Err(_) => manage::adopt_named(&path, &of).map(|()| None),
+        })))
     }
 
     /// The part is a disk's from now on.
@@ -309,8 +312,15 @@ mod tests {
             assert!(matches!(begun, Ok(Step::Run(_))));
             assert_eq!(carry_out(&mut pool, "a.part0", begun, fails).is_err(), fails);
         }
-        assert!(matches!(pool.begin_adoption("a.part0"), Ok(Step::There(_))), "it is there");
+        // Whether a name is there that nobody has opened, the file system is asked by the step. Then what is kept stays so.
+        let kept = dir.path().join(format!(".a.part0.kept.{}", uuid::Uuid::new_v4()));
+        std::fs::write(&kept, [9; 4096]).unwrap();
+        let begun = pool.begin_adoption("a.part0");
+        assert!(matches!(begun, Ok(Step::Run(_))));
+        carry_out(&mut pool, "a.part0", begun, false).unwrap();
+        assert!(kept.exists());
         pool.open_part("a.part0", 4096).unwrap();
+        assert!(matches!(pool.begin_adoption("a.part0"), Ok(Step::There(_))), "it is open");
         assert_eq!(std::fs::read(dir.path().join("a.part0")).unwrap(), [7; 4096]);
     }
 
