@@ -27,8 +27,8 @@
 //! ```
 //!
 //! While there is a pace, a window is a turn at least. It begins when what was sent at the former pace is over. Where there are several,
-//! none of the others has more than `most` requests in the scheduler: what it has, a pace does not hold back any more. FLUSHes are held as any other request,
-//! and an administrator's work is not.
+//! none of the others has more than `most` requests in the scheduler: what it has, a pace does not hold back any more. Nor has anybody more there who
+//! sends beyond twice a rate, or was promised neither. FLUSHes are held as any other request, and an administrator's work is not.
 //!
 //! If no pace keeps all, and the best keeps three quarters of the worst, that one is taken, provided that it is a tenth better than none. If even that is out of reach,
 //! the promises that lack so much are *hopeless*: they are not looked at for 64 turns, then 128, to 1024, and the pace is what it was before. The
@@ -391,9 +391,10 @@ impl DepthController for Kept {
         let bounds = self.firm > 0 || (self.shares.wanted && contended);
         let flow = self.flows.get_mut(request.flow)?;
         let mut later = None;
-        let exempt = flow.is_exempt() && (pace == NO_END || !flow.is_ahead(request, now));
+        let many = flow.inside >= most;
+        let exempt = flow.goes_beside(request, pace != NO_END, many, now);
         if bounds && !exempt {
-            if flow.inside >= most {
+            if many {
                 later = Some(now + AGAIN);
             } else if pace != NO_END {
                 let weight = u64::from(flow.promise.weight);

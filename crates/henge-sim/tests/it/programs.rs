@@ -215,3 +215,14 @@ fn who_fills_the_scheduler_anew_all_the_time_delays_no_judgement() {
         assert!(least >= 0.99, "seed {seed}: {least} of its due");
     }
 }
+
+/// The scheduler took in at once what a disk with a promise of 1/s sent, 64 reads of 32 MiB. No pace held that back: `mclock` left a reader 0.055 of its rate.
+#[test]
+fn a_little_promise_fills_no_scheduler() {
+    let reads = Act::Send { kind: 4, outstanding: 64, sequential: false, burst: 0 };
+    let program = [vec![(reads, 1), (Act::Haggle(true), 1)]];
+    for scheduler in ["mclock", "pclock"] {
+        let least = Cell::new("sata-ssd", scheduler, VICTIMS[1]).least(&program, 7);
+        assert!(least >= 0.99, "{scheduler}: {least} of its due");
+    }
+}

@@ -141,6 +141,50 @@ fn whoever_is_held_back_beside_a_heavier_one_goes_on_when_that_is_gone() {
     assert!(kept.admits(&request, at(11_000)).is_none(), "the pace is its own now");
 }
 
+/// A disk with a promise of its own, new or protected by its weight, had the scheduler take in all that it sent. No pace held that back any more.
+#[test]
+fn the_scheduler_has_a_bounded_number_of_a_flows_requests_beyond_its_promise() {
+    let shared = || {
+        let mut kept = Kept::new(32, true);
+        (0..2).for_each(|flow| kept.set_flow(FlowId(flow), Some(&Contract::weighted(1))));
+        (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, Instant::ZERO));
+        kept.flows[FlowId(0)].share.protected = true;
+        kept
+    };
+    let rated = || {
+        let mut kept = Kept::new(32, false);
+        kept.set_flow(FlowId(0), Some(&Contract::reserved(Rate::requests(1))));
+        kept
+    };
+    let request =
+        Request::new(henge_core::RequestId::default(), FlowId(0), Op::Read, 0, 32 << 20, Instant::ZERO);
+    for mut kept in [shared(), rated()] {
+        let inside = (0..1000).filter(|_| kept.admits(&request, Instant::ZERO).is_none()).count();
+        assert!((32..=33).contains(&inside), "{inside}");
+        kept.passed(FlowId(0));
+        kept.passed(FlowId(0));
+        assert!(kept.admits(&request, Instant::ZERO).is_none(), "there is room again");
+    }
+}
+
+/// What goes beside a pace is twice the rate, and what it saved; it had been 1.5 times the rate more.
+#[test]
+fn a_promise_is_good_for_twice_its_rate_beside_a_pace() {
+    let mut kept = Kept::new(32, false);
+    (0..2).for_each(|flow| kept.set_flow(FlowId(flow), Some(&Contract::reserved(Rate::requests(1000)))));
+    (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, Instant::ZERO));
+    kept.pace.allowed = 1;
+    let request = Request::new(henge_core::RequestId::default(), FlowId(0), Op::Read, 0, 4096, Instant::ZERO);
+    let mut sent = 0;
+    for us in (0..200_000).step_by(50) {
+        if kept.admits(&request, Instant::ZERO + Duration::from_micros(us)).is_none() {
+            sent += 1;
+            kept.passed(FlowId(0));
+        }
+    }
+    assert!((398..=404).contains(&sent), "{sent} in a fifth of a second, of 1000/s");
+}
+
 /// While nobody asks for what was promised, nobody is held back for it, whether the device has something to do or nothing.
 #[test]
 fn nobody_is_held_back_for_who_asks_for_nothing() {

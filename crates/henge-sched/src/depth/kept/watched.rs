@@ -166,9 +166,17 @@ impl Watched {
         self.share.protected || (self.promise.is_firm() && self.kept < AHEAD)
     }
 
+    /// Whether a request is held neither to the pace, where there is one, nor to the `many` that the scheduler has of a flow.
+    pub fn goes_beside(&mut self, request: &Request, paced: bool, many: bool, now: Instant) -> bool {
+        if !self.is_exempt() || !self.promise.is_firm() {
+            return self.is_exempt() && !many;
+        }
+        !(paced || many) || !self.is_ahead(request, now)
+    }
+
     /// Whether a request that goes beside the pace is beyond twice what is promised to its flow, a burst, and what comes late. Who was promised something
     /// just now has nothing saved up, or a promise that is changed to and fro would be good for a flood each time.
-    pub fn is_ahead(&mut self, request: &Request, now: Instant) -> bool {
+    fn is_ahead(&mut self, request: &Request, now: Instant) -> bool {
         let Some(rate) = self.promise.rate else { return false };
         let span = rate.time_for(in_unit(request, rate.unit, CostUnit::DiskTime)).mul_ratio(WHOLE, AHEAD);
         let saved = self.promise.burst.mul_ratio(WHOLE, AHEAD) + Duration::from_nanos(LONG);
@@ -212,7 +220,9 @@ impl Watched {
 
     /// When a request may come in that is held to `own` of a pace, and what is promised to its flow.
     pub fn comes_in(&mut self, request: &Request, all: &Pace, own: u64, now: Instant) -> Option<Instant> {
-        if let Some(rate) = self.promise.rate.filter(|_| self.next_due <= now) {
+        // Not for what went beside the pace already.
+        let due = self.spent.map_or(self.next_due, |spent| spent.max(self.next_due));
+        if let Some(rate) = self.promise.rate.filter(|_| due <= now) {
             let amount = in_unit(request, rate.unit, CostUnit::DiskTime);
             let span = rate.time_for(amount).mul_ratio(2, 3);
             self.next_due = self.next_due.max(now - CATCH_UP_DUE) + span;
@@ -230,7 +240,7 @@ impl Watched {
         self.paced = own.max(1);
         if self.next >= begin + Duration::from_nanos(turn) {
             // What is promised to it may be due sooner than its part of the pace.
-            let next = self.promise.rate.map_or(self.next, |_| self.next.min(self.next_due));
+            let next = self.promise.rate.map_or(self.next, |_| self.next.min(due));
             return Some(next.min(now + AGAIN).max(now + Duration::from_nanos(1)));
         }
         let span = Rate { per_second: own.max(1), unit: CostUnit::Bytes }.time_for(Cost::new(work(request)));
