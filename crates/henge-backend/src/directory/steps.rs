@@ -2,7 +2,6 @@
 //! file system does with a file it does whole or not at all, after what [`maker`](super::maker) says.
 
 use super::{Directory, manage};
-use crate::Store;
 use crate::open;
 use crate::space::check_name;
 use crate::store::{Chore, Step, is_of, put_aside};
