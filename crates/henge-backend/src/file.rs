@@ -122,7 +122,7 @@ pub(crate) struct Files {
     crowd: Crowd,
     long: Long,
     holes: Holes,
-    /// Requests that await others of their file, which nobody was told of yet.
+    /// Requests that await others, which nobody was told of yet.
     awaiting: VecDeque<RequestId>,
     /// Files whose sync failed, which nobody was told of yet.
     failed: Vec<RawFd>,
@@ -227,7 +227,7 @@ impl Files {
         self.issue(token);
     }
 
-    /// A request that waits for a sync only, or for holes of its file before it; each told of once.
+    /// A request that waits for a sync only, or for others' holes; each told of once.
     pub(crate) fn awaits_others(&mut self) -> Option<RequestId> {
         self.awaiting.pop_front()
     }
@@ -295,6 +295,9 @@ impl Files {
         let io = Io { token, kind, fd, offset, len, memory, aside };
         if aside || is_hole {
             if self.crowd.workers == WORKERS {
+                if is_hole {
+                    awaits(self, token);
+                }
                 return self.crowd.waiting.push_back(token);
             }
             self.crowd.workers += 1;
@@ -416,7 +419,7 @@ impl Files {
     }
 }
 
-/// A request waits for others of its file, and needs no slot for that.
+/// A request waits for others, and needs no slot for that.
 fn awaits(files: &mut Files, token: u32) {
     if files.awaiting.len() >= files.running.len() {
         files.awaiting.clear(); // nobody asks

@@ -58,8 +58,8 @@ pub trait Backend {
     /// A request that is finished by `now`; `None` when there is none (more) yet.
     fn reap(&mut self, now: Instant) -> Option<Done<Self::Payload>>;
 
-    /// A request that needs no slot of the device any more, since it awaits others of its file. Each is told of once, before `reap` returns it.
-    /// The data of a durable write is where it is to be, and a sync that it may share is to come. A hole awaits those before it.
+    /// A request that needs no slot of the device any more, since it awaits others. Each is told of once, before `reap` returns it.
+    /// The data of a durable write is where it is to be, and a sync that it may share is to come. A hole awaits those before it, of its file or of all.
     fn awaits_others(&mut self) -> Option<RequestId> {
         None
     }

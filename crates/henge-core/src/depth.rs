@@ -79,7 +79,7 @@ pub trait DepthController: Send {
     /// A request of this cost left the scheduler, for controllers that count work.
     fn took(&mut self, _cost: Cost, _now: Instant) {}
 
-    /// It is over, or has left its slot to await others of its file; something else waits, or not.
+    /// It is over, or has left its slot to await others; something else waits, or not.
     fn freed(&mut self, _cost: Cost, _waits: bool, _now: Instant) {}
 
     /// A request of the flow has given its slot back: it goes on, and nobody tells of its completion.

@@ -456,12 +456,13 @@ fn no_room_beyond_the_end_is_an_error() {
     }
 }
 
-/// Holes of twenty files, of which none ends: eight are under way, and a read, a write and a sync have workers left.
+/// Holes of twenty files, of which none ends: eight are under way, the others need no slots, and a read, a write and a sync have workers left.
 #[test]
 fn holes_that_do_not_end_leave_workers_to_others() {
     let (engine, mut files) = told(4096);
     (0..20).for_each(|slot| ask(&mut files, slot, Op::Trim, false, 7 + slot as RawFd));
     assert_eq!(engine.under_way().len(), WORKERS as usize);
+    assert_eq!((over(&mut files), waiting(&mut files)), (vec![], (WORKERS..20).collect()));
     for (slot, op) in [(20, Op::Read), (21, Op::Write), (22, Op::Flush)] {
         ask(&mut files, slot, op, false, 6);
         engine.end_last(0);

@@ -6,7 +6,7 @@
 //! | FLUSHes | [`Gate::FLUSHES`] | their dispatch |
 //! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
 //! | whoever awaits a sync | [`Gate::DURABLE`] of a flow, or the depth | the backend says so |
-//! | whoever awaits holes of its file | [`Gate::HOLES`] of a flow | the backend says so |
+//! | whoever awaits holes before it | [`Gate::HOLES`] of a flow | the backend says so |
 //! | whoever is [silent](super::silent) | [`Gate::SILENT`], of a flow what [`stall`](super::stall) says | a patience after its dispatch |
 //!
 //! Whatever comes beyond these has a slot like any other.
@@ -22,7 +22,7 @@ pub(super) enum Slot {
     Own,
     /// None: it is beside the depth by its nature.
     Beside,
-    /// None any more: it awaits a sync, since its data is at the device, or holes of its file.
+    /// None any more: it awaits a sync, since its data is at the device, or holes before it.
     Awaiting,
     /// None any more: it is silent.
     GivenBack,
@@ -102,7 +102,7 @@ impl Gate {
         true
     }
 
-    /// A request in flight awaits others of its file: a sync that it may share, or holes before it. It needs no slot for that, and
+    /// A request in flight awaits others: a sync that it may share, or holes before it. It needs no slot for that, and
     /// completes like any other. Whether it had one.
     pub fn awaits_others(&mut self, id: RequestId, now: Instant) -> bool {
         self.bounds.beside = [Self::DURABLE.max(self.parts.depth.depth()), Self::HOLES];
@@ -111,7 +111,7 @@ impl Gate {
         left
     }
 
-    /// Requests in flight that await others of their files, or did, and have no slots any more.
+    /// Requests in flight that await others, or did, and have no slots any more.
     pub fn awaiting(&self) -> u32 {
         self.beside.awaiting
     }

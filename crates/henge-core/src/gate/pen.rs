@@ -33,7 +33,7 @@ pub(super) struct Held {
     bounded: [VecDeque<Request>; KINDS],
 }
 
-/// What may leave its slot while it awaits others of its file, so that the depth does not bound it: durable writes, and holes and zeroes.
+/// What may leave its slot while it awaits others, so that the depth does not bound it: durable writes, and holes and zeroes.
 pub(super) const KINDS: usize = 2;
 
 /// Requests of a flow of each kind that are with the depth controller, in the scheduler or in flight.
