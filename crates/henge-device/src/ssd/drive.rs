@@ -197,6 +197,8 @@ impl Ssd {
     fn take_in(&mut self, now: Instant) {
         while let Some(first) = self.incoming.front().copied() {
             if first.flush {
+                // Writes that came before it and waited for room may have opened pages meanwhile.
+                self.close_pages(now);
                 if self.buffered > 0 {
                     return;
                 }
@@ -272,6 +274,14 @@ impl Ssd {
         }
     }
 
+    fn close_pages(&mut self, now: Instant) {
+        for die in 0..self.dies.len() {
+            if self.dies[die].open_units > 0 {
+                self.close_page(die, now);
+            }
+        }
+    }
+
     fn program_next(&mut self, die: usize, now: Instant) {
         let d = &mut self.dies[die];
         let Some(page) = d.backlog.pop_front() else { return };
@@ -304,11 +314,6 @@ impl Ssd {
         if self.facts.power_protected {
             let at = self.incoming.iter().map(|w| w.arrived).max().unwrap_or(now).max(now);
             return self.done.push(at, request.id, Ok(()), at.since(now));
-        }
-        for die in 0..self.dies.len() {
-            if self.dies[die].open_units > 0 {
-                self.close_page(die, now);
-            }
         }
         let (next, end) = (0, 0);
         self.incoming.push_back(Incoming {

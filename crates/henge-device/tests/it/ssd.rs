@@ -91,6 +91,23 @@ fn many(
     (bytes as f64 / seconds, count as f64 / seconds)
 }
 
+/// Writes that waited for room behind a flush opened a page, which nothing programmed: the drive stood still for ever.
+#[test]
+fn a_flush_behind_writes_that_wait_for_room_comes_to_an_end() {
+    let mut drive = Ssd::new(SsdFacts::parse(built_in("sata-ssd").unwrap()).unwrap());
+    let (mut now, mut ids) = (Instant::ZERO, Pending::new());
+    let writes = (0..33).map(|i| (Op::Write, i << 20, (1 << 20) - UNIT));
+    for (op, offset, len) in writes.chain([(Op::Flush, 0, 0), (Op::Write, 0, UNIT)]) {
+        drive.submit(&Request::new(ids.insert(()), FlowId(0), op, offset, len, now), (), now);
+    }
+    while !ids.is_empty() {
+        now = drive.wake_at().unwrap_or_else(|| panic!("{} commands never end", ids.len())).max(now);
+        while let Some(done) = drive.reap(now) {
+            ids.remove(done.id);
+        }
+    }
+}
+
 /// Whatever the host writes, however it picks on one die, collection finds room.
 #[test]
 fn no_pattern_fills_a_die() {
