@@ -26,8 +26,8 @@
 //!   broken again  P ← 7/8 · P before    and where that was too much is not tried for 64 windows
 //! ```
 //!
-//! While there is a pace, a window is a turn at least. It begins when what was sent at the former pace is over. Where there are several,
-//! none of the others has more than `most` requests in the scheduler: what it has, a pace does not hold back any more. Nor has anybody more there who
+//! While there is a pace, a window is a turn at least. It begins when what was sent at the former pace is over. Where there are
+//! promises, none of the others has more than `most` requests in the scheduler: what it has, a pace does not hold back any more. Nor has anybody more there who
 //! sends beyond twice a rate, or was promised neither. FLUSHes are held as any other request, and an administrator's work is not.
 //!
 //! If no pace keeps all, and the best keeps three quarters of the worst, that one is taken, provided that it is a tenth better than none. If even that is out of reach,
@@ -388,7 +388,7 @@ impl DepthController for Kept {
         let wanted = (self.shares.trial || self.window.is_wanted()) && !self.is_stale(now);
         let pace = if contended && wanted { self.pace.allowed } else { NO_END };
         let others = self.window.others();
-        let bounds = self.firm > 0 || (self.shares.wanted && contended);
+        let bounds = self.firm > 0 || self.shares.wanted;
         let flow = self.flows.get_mut(request.flow)?;
         let mut later = None;
         let many = flow.inside >= most;

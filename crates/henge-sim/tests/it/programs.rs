@@ -226,3 +226,14 @@ fn a_little_promise_fills_no_scheduler() {
         assert!(least >= 0.99, "{scheduler}: {least} of its due");
     }
 }
+
+/// Whoever comes at once with 2 GiB of writes, beside one that was alone until then, had them all in the scheduler: `sfq` left a reader 0.16 of its share.
+#[test]
+fn who_comes_with_a_flood_fills_no_scheduler() {
+    let send = |kind, outstanding, sequential| Act::Send { kind, outstanding, sequential, burst: 0 };
+    let program = [vec![(send(9, 64, true), 10_000)], vec![(send(3, 128, false), 10_000)]];
+    for seed in 7..9 {
+        let least = Cell::new("sata-ssd", "sfq", VICTIMS[0]).least(&program, seed);
+        assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    }
+}
