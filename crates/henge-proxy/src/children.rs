@@ -10,10 +10,14 @@ pub(crate) fn none_begins() -> RwLockReadGuard<'static, ()> {
     CHILDREN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test alone, in a process of its own that `variable` tells of it.
-pub(crate) fn alone(test: &str, variable: &str) {
+/// Whether this process runs `test` alone. Otherwise another one has, and it passed.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "HENGE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
     let mut again = Command::new(std::env::current_exe().expect("this program"));
-    again.args([test, "--exact", "--nocapture"]).env(variable, "1");
+    again.args([test, "--exact", "--nocapture"]).env(ALONE, "1");
     again.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = loop {
         match CHILDREN.try_write() {
@@ -22,5 +26,9 @@ pub(crate) fn alone(test: &str, variable: &str) {
         }
     };
     let ended = child.wait_with_output().expect("it runs");
+    let said = String::from_utf8_lossy(&ended.stdout);
+    print!("{said}");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(said.contains("ok. 1 passed"), "{test} is no test's name");
+    false
 }

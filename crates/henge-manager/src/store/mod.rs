@@ -10,6 +10,8 @@
 
 mod etcd;
 mod memory;
+#[cfg(test)]
+mod ports;
 mod redb;
 #[cfg(test)]
 pub(crate) mod suite;

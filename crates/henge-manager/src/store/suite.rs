@@ -1,12 +1,11 @@
 //! What every store must do: one suite over memory, redb, and etcd (where Debian's etcd-server is installed).
 
 use super::etcd::{EtcdConfig, EtcdStore, Login, Tls};
+use super::ports::free;
 use super::{Batch, Leadership, MemoryStore, RedbStore, Store};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Opens the same store again, after the one before was dropped.
@@ -104,19 +103,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// An address that nobody has now, and another one each time: etcd takes no port 0. None of those that the kernel gives to connections, or one
-/// of these may take it before etcd does.
-fn free() -> SocketAddr {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let nth = std::process::id().wrapping_mul(64).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let address = SocketAddr::from(([127, 0, 0, 1], 10_000 + (nth % 20_000) as u16));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 

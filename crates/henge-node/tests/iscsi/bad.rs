@@ -178,7 +178,7 @@ fn judge(of: &mut Initiator, header_digest: bool) -> End {
 
 #[test]
 fn what_is_wrong_ends_its_own_session_and_disturbs_nobody() {
-    if !is_alone("bad::what_is_wrong_ends_its_own_session_and_disturbs_nobody") {
+    if !children::is_alone("bad::what_is_wrong_ends_its_own_session_and_disturbs_nobody") {
         return;
     }
     let (node, _state) = start("");

@@ -1,6 +1,9 @@
 //! iSCSI, NBD and NVMe at once: one virtual disk, one contract, several kinds of client.
 
 mod bad;
+#[allow(dead_code)] // whoever closes a connection here waits until the node has noticed
+#[path = "../../../henge-proxy/src/children.rs"]
+mod children;
 mod nvme;
 
 use henge_api::{Request, Table};
@@ -265,21 +268,6 @@ fn a_broken_initiator_breaks_nobody_else() {
     node.stop().unwrap();
 }
 
-/// Whether this process runs `test` alone. Otherwise one that does has been run, and has succeeded: its other tests take memory, too.
-fn is_alone(test: &str) -> bool {
-    const ALONE: &str = "HENGE_TEST_ISCSI_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let ended = again.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stdout);
-    print!("{said}");
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(said.contains("1 passed"), "{test} is no test's name");
-    false
-}
-
 /// Bytes of this process in memory.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -288,7 +276,7 @@ fn resident() -> u64 {
 
 #[test]
 fn a_thousand_half_open_logins_cost_little_and_hinder_nobody() {
-    if !is_alone("a_thousand_half_open_logins_cost_little_and_hinder_nobody") {
+    if !children::is_alone("a_thousand_half_open_logins_cost_little_and_hinder_nobody") {
         return;
     }
     // Both ends are in this process.

@@ -9,6 +9,8 @@ mod late;
 mod live;
 mod managers;
 mod pools;
+#[path = "../../../henge-manager/src/store/ports.rs"]
+mod ports;
 mod priorities;
 mod profile;
 mod recorded;

@@ -1,12 +1,12 @@
 //! Managers: disks that grow by their hand, and two of them over etcd, of which one is killed.
 
+use crate::ports::free;
 use crate::support::{have, run};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const HENGE: &str = env!("CARGO_BIN_EXE_henge");
@@ -24,19 +24,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// An address that nobody has now, and another one each time. None of those that the kernel gives to connections: one of these would take
-/// it while its process is away.
-fn free() -> SocketAddr {
-    static TRIED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let nth = std::process::id().wrapping_mul(64).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
-        let address = SocketAddr::from(([127, 0, 0, 1], 10_000 + (nth % 20_000) as u16));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
     }
 }
 
