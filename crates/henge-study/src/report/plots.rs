@@ -298,6 +298,15 @@ fn nearly_all(latency: &Histogram) -> Option<Duration> {
     latency.buckets().map(|(edge, _)| edge).find(|edge| *edge >= within)
 }
 
+/// Latencies this many times the fastest flow's median would leave it a line at the left edge.
+const WIDE: f64 = 20.0;
+
+/// Equal distances below are equal ratios from here on: nothing lies at 0.
+fn by_ratios(figure: &mut Figure) {
+    figure.x_log = true;
+    figure.series.iter_mut().for_each(|s| s.points.retain(|point| point.0 > 0.0));
+}
+
 /// What every report shows: throughput over time, latency, shares, utilization.
 pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
     let figure = |name: &str, title: &str, x: &str, y: &str, series: Vec<Series>| Figure {
@@ -314,10 +323,16 @@ pub fn of_run(outcome: &Outcome, prefix: &str) -> Result<Vec<Figure>> {
     // The plot ends where the slowest flow has answered 99.5 %: one straggler would squeeze everything else.
     let until = outcome.flows.iter().filter_map(|f| nearly_all(&f.latency)).max().map(|d| d.as_secs_f64());
     let cdfs = outcome.flows.iter().map(|f| cdf(&f.name, &f.latency, until)).collect();
+    let fastest = outcome.flows.iter().filter_map(|f| f.latency.quantile(0.5)).min().map(|d| d.as_secs_f64());
+    let is_wide = until.zip(fastest).is_some_and(|(until, fastest)| until > WIDE * fastest);
+    let mut latency = figure("latency", "Latency", "latency (ms)", "share answered within", cdfs);
+    if is_wide {
+        by_ratios(&mut latency);
+    }
     Ok(vec![
         figure("rate", "Requests answered", "time (s)", "requests/s", times("rate")?),
         figure("throughput", "Throughput", "time (s)", "MB/s", times("throughput")?),
-        figure("latency", "Latency", "latency (ms)", "share answered within", cdfs),
+        latency,
         figure("p95", "Latency over time", "time (s)", "95th percentile (ms)", times("p95")?),
         figure("share", "Share of the service", "time (s)", "share of bytes", shares(outcome, false)),
         figure(
@@ -360,6 +375,18 @@ fn shares(outcome: &Outcome, unfairness: bool) -> Vec<Series> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A logarithm has no place for 0, where each curve begins otherwise.
+    #[test]
+    fn by_ratios_nothing_lies_at_zero() {
+        let mut latency = Histogram::default();
+        latency.record(Duration::from_millis(4));
+        let mut figure = Figure { series: vec![cdf("a", &latency, None)], ..Figure::default() };
+        assert_eq!(figure.series[0].points[0], (0.0, 0.0));
+        by_ratios(&mut figure);
+        assert!(figure.x_log && figure.series[0].points.iter().all(|point| point.0 > 0.0));
+        assert_eq!(figure.series[0].points.last().expect("one was answered").1, 1.0);
+    }
 
     #[test]
     fn a_curve_of_latencies_ends_where_nearly_all_were_answered() {
