@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+mod directory;
 pub mod door;
 mod login;
 mod output;

@@ -14,7 +14,7 @@
 
 use crate::chap::{self, Access, Algorithm, Secret};
 use crate::params::{Answer, Negotiated, Offer, negotiate};
-use crate::target::{Target, TargetId, Targets};
+use crate::target::{TargetId, Targets};
 use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, response};
 
@@ -207,7 +207,7 @@ impl Login {
     /// Whether a proof is asked for. In a discovery session where some target asks for one, whoever offers a proof gives it.
     fn asks(&self, targets: &Targets, offers: bool) -> Result<bool, Failure> {
         let access = self.access(targets)?;
-        let may = self.goal == Goal::Discovery && offers && targets.is_guarded();
+        let may = self.goal == Goal::Discovery && offers && targets.directory.is_guarded();
         Ok(may || access.is_none_or(|access| !access.users.is_empty()))
     }
 
@@ -235,7 +235,7 @@ impl Login {
                 let allowed = |id: &TargetId| targets.get(*id).is_some_and(|t| t.access.allows(initiator));
                 self.goal = match found.filter(allowed) {
                     Some(id) => Goal::Target(id, targets.get(id).map_or(0, |target| target.edition)),
-                    None if targets.is_guarded() => Goal::Nobodys,
+                    None if targets.directory.is_guarded() => Goal::Nobodys,
                     None => return Err(Failure::NotFound),
                 };
             }
@@ -370,11 +370,11 @@ impl Login {
         targets: &'a Targets,
     ) -> Result<Option<&'a Access>, Failure> {
         if self.goal == Goal::Discovery && targets.discovery.users.is_empty() {
-            let all = targets.all().filter(|(_, target)| target.access.allows(&self.initiator));
-            let opened = all.filter(|(_, target)| proof.is_right(&target.access, challenge));
-            let opened: Vec<(TargetId, &Target)> = opened.collect();
-            self.shown = opened.iter().map(|(id, target)| (*id, target.edition)).collect();
-            return Ok(opened.first().map(|(_, target)| &target.access));
+            let opened = targets.directory.proven(proof.name, |secret| proof.knows(secret, challenge));
+            let opened = opened.into_iter().filter_map(|id| Some((id, targets.get(id)?)));
+            let opened: Vec<_> = opened.filter(|(_, there)| there.access.allows(&self.initiator)).collect();
+            self.shown = opened.iter().map(|(id, there)| (*id, there.edition)).collect();
+            return Ok(opened.first().map(|(_, there)| &there.access));
         }
         match self.access(targets)? {
             Some(access) if proof.is_right(access, challenge) => Ok(Some(access)),
@@ -433,10 +433,15 @@ struct Proof<'a> {
 
 impl Proof<'_> {
     fn is_right(&self, access: &Access, challenge: &[u8]) -> bool {
-        access.users.iter().filter(|user| user.name == self.name).any(|user| {
-            let right = self.algorithm.response(self.identifier, &user.secret, challenge);
-            chap::equal(&right, self.given)
-        })
+        access
+            .users
+            .iter()
+            .filter(|user| user.name == self.name)
+            .any(|user| self.knows(&user.secret, challenge))
+    }
+
+    fn knows(&self, secret: &[u8], challenge: &[u8]) -> bool {
+        chap::equal(&self.algorithm.response(self.identifier, secret, challenge), self.given)
     }
 
     /// Somebody of that name, with a secret that is compared and thrown away.

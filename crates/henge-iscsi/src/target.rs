@@ -5,6 +5,7 @@
 //! initiator port. Such news wait as notices; [`Targets::next_poked`] says whose to deliver.
 
 use crate::chap::Access;
+use crate::directory::Directory;
 use crate::scsi::{
     Action, Change, Effects, Nexus, Outcome, Reservations, Status, Sweep, Unit, UnitProperties, attention,
 };
@@ -13,6 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Names a target among [`Targets`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct TargetId(u32);
+
+impl TargetId {
+    /// None is before it.
+    pub(crate) const FIRST: TargetId = TargetId(0);
+
+    /// None is between the two.
+    pub(crate) fn next(self) -> TargetId {
+        TargetId(self.0.saturating_add(1))
+    }
+}
 
 /// One target.
 #[derive(Debug)]
@@ -71,9 +82,7 @@ pub struct Targets {
     /// Relative identifier of the target port, which is the portal group's tag as well.
     pub(crate) port: u16,
     targets: BTreeMap<TargetId, Target>,
-    by_name: BTreeMap<String, TargetId>,
-    /// How many of them say who may log in.
-    guarded: usize,
+    pub(crate) directory: Directory,
     /// Targets with units that may have work of their own.
     working: BTreeSet<TargetId>,
     /// Targets whose units may have other bars than before.
@@ -114,8 +123,7 @@ impl Targets {
         Targets {
             port,
             targets: BTreeMap::new(),
-            by_name: BTreeMap::new(),
-            guarded: 0,
+            directory: Directory::default(),
             working: BTreeSet::new(),
             barred: BTreeSet::new(),
             next_target: 0,
@@ -154,10 +162,8 @@ impl Targets {
         }
         let id = TargetId(self.next_target);
         self.next_target += 1;
-        let name = name.to_owned();
-        self.by_name.insert(name.clone(), id);
-        self.guarded += usize::from(access.is_stated());
-        self.targets.insert(id, Target::new(name, access, false));
+        self.directory.add(name, id, &access);
+        self.targets.insert(id, Target::new(name.to_owned(), access, false));
         Some(id)
     }
 
@@ -174,8 +180,7 @@ impl Targets {
         if let Some(gone) = self.targets.remove(&id)
             && !gone.is_hidden
         {
-            self.by_name.remove(&gone.name);
-            self.guarded -= usize::from(gone.access.is_stated());
+            self.directory.remove(&gone.name, id, &gone.access);
         }
         self.working.remove(&id);
         self.barred.remove(&id);
@@ -258,42 +263,25 @@ impl Targets {
         if target.access == access && target.is_hidden != shown {
             return;
         }
-        let counts = |target: &Target| usize::from(!target.is_hidden && target.access.is_stated());
-        let before = counts(target);
+        if !target.is_hidden {
+            self.directory.remove(&target.name, id, &target.access);
+        }
         (target.access, target.is_hidden) = (access, !shown);
         target.edition = target.edition.wrapping_add(1);
-        self.guarded = self.guarded + counts(target) - before;
-        match shown {
-            true => drop(self.by_name.insert(target.name.clone(), id)),
-            false => drop(self.by_name.remove(&target.name)),
+        if shown {
+            self.directory.add(&target.name, id, &target.access);
         }
         self.notify(id, None, Notice::Close);
     }
 
-    /// Whether any target says who may log in: then nobody is told which names there are.
-    pub(crate) fn is_guarded(&self) -> bool {
-        self.guarded > 0
-    }
-
-    /// All that initiators may find.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (TargetId, &Target)> {
-        self.targets.iter().filter(|(_, target)| !target.is_hidden).map(|(id, target)| (*id, target))
-    }
-
     pub(crate) fn find(&self, name: &str) -> Option<TargetId> {
-        self.by_name.get(name).copied()
+        self.directory.find(name)
     }
     pub(crate) fn get(&self, id: TargetId) -> Option<&Target> {
         self.targets.get(&id)
     }
     pub(crate) fn get_mut(&mut self, id: TargetId) -> Option<&mut Target> {
         self.targets.get_mut(&id)
-    }
-    /// The target of that name, or all.
-    pub(crate) fn named(&self, name: Option<&str>) -> impl Iterator<Item = (TargetId, &Target)> {
-        let one = name.and_then(|name| self.find(name)).and_then(|id| Some((id, self.targets.get(&id)?)));
-        let all = self.all().take(if name.is_none() { usize::MAX } else { 0 });
-        one.into_iter().chain(all)
     }
 
     /// A name for a new connection.

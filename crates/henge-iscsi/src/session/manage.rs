@@ -4,7 +4,7 @@ use super::command::{Task, Work};
 use super::{Command, Session, Stage, Step};
 use crate::params::{Answer, Offer, negotiate};
 use crate::scsi::{Action, Status, Sweep};
-use crate::target::{Notice, Targets};
+use crate::target::{Notice, Target, TargetId, Targets};
 use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, NO_TAG, Reason, response, unit_number};
 use henge_core::RequestId;
@@ -33,6 +33,9 @@ const NO_UNIT: u8 = 2;
 const NO_REASSIGN: u8 = 4;
 const NOT_SUPPORTED: u8 = 5;
 const REJECTED: u8 = 255;
+
+/// Most bytes of a text that are sent at once. Clients that take a list in one piece alone, as libiscsi does, have room for as many.
+const ANSWER_MAX: usize = 256 << 10;
 
 /// Names of actions that belong to no task begin here.
 const NO_TASK_SLOT: u32 = u32::MAX;
@@ -266,6 +269,7 @@ impl Session {
         if !follows {
             self.text_in.clear();
             self.text.clear();
+            self.listed = None;
         }
         let continues = follows && !self.text.is_empty();
         if self.text_in.len() + data.len() > TEXT_MAX || more && header.is_final() {
@@ -285,7 +289,9 @@ impl Session {
             }
             self.text = self.answer_text(targets, &pairs);
         }
-        let len = self.text.len().min(self.agreed.send_max as usize);
+        let most = (self.agreed.send_max as usize).min(ANSWER_MAX);
+        self.list(targets, most);
+        let len = self.text.len().min(most);
         let rest = self.text.split_off(len);
         let part = std::mem::replace(&mut self.text, rest);
         let mut reply = Header::reply(response::TEXT);
@@ -315,28 +321,43 @@ impl Session {
     }
 
     /// Names and addresses (RFC 7143 appendix C). In a normal session, of its own target only.
-    fn send_targets(&self, targets: &Targets, value: &str, out: &mut Vec<u8>) {
+    fn send_targets(&mut self, targets: &Targets, value: &str, out: &mut Vec<u8>) {
         let own = self.target.and_then(|id| targets.get(id)).map(|target| target.name.as_str());
         let wanted = match (value, own) {
-            ("All", None) => None,
+            ("All", None) => return self.listed = Some(TargetId::FIRST),
             ("All", Some(_)) => return text::push(out, "SendTargets", "Reject"),
-            ("", Some(own)) => Some(own),
-            (name, _) => Some(name),
+            ("", Some(own)) => own,
+            (name, _) => name,
         };
-        for (id, target) in targets.named(wanted) {
-            let access = &target.access;
-            // A session of its own target has proven what there is to prove.
+        let Some((id, target)) = targets.find(wanted).and_then(|id| Some((id, targets.get(id)?))) else {
+            return;
+        };
+        let access = &target.access;
+        // A session of its own target has proven what there is to prove.
+        let proven = access.users.is_empty() || own.is_some() || self.has_shown(id, target);
+        if access.allows(&self.names.0) && proven && own.is_none_or(|own| own == target.name) {
+            tell(targets, target, out);
+        }
+    }
+
+    /// Whether its proof shows a target that asks for one. Who may use that may be said anew since.
+    fn has_shown(&self, id: TargetId, target: &Target) -> bool {
+        self.shown.binary_search(&(id, target.edition)).is_ok()
+    }
+
+    /// Goes on with a list of all targets, until there is more of it than is sent at once.
+    fn list(&mut self, targets: &Targets, most: usize) {
+        while self.text.len() <= most
+            && let Some(from) = self.listed
+        {
             let proven =
-                access.users.is_empty() || own.is_some() || self.shown.contains(&(id, target.edition));
-            if !access.allows(&self.names.0) || !proven || own.is_some_and(|own| own != target.name) {
-                continue;
-            }
-            text::push(out, "TargetName", &target.name);
-            for portal in &targets.portals {
-                text::push(out, "TargetAddress", &format!("{portal},{}", targets.port));
-            }
-            for (portal, port) in &target.elsewhere {
-                text::push(out, "TargetAddress", &format!("{portal},{port}"));
+                self.shown.get(self.shown.partition_point(|(id, _)| *id < from)..).unwrap_or_default();
+            let proven = proven.first().map(|(id, _)| *id);
+            let next = [targets.directory.next(from, &self.names.0), proven].into_iter().flatten().min();
+            self.listed = next.map(TargetId::next);
+            let Some((id, target)) = next.and_then(|id| Some((id, targets.get(id)?))) else { continue };
+            if target.access.users.is_empty() || self.has_shown(id, target) {
+                tell(targets, target, &mut self.text);
             }
         }
     }
@@ -344,5 +365,15 @@ impl Session {
     /// Whether the login is over and the session can take commands.
     pub fn is_logged_in(&self) -> bool {
         matches!(self.stage, Stage::Full)
+    }
+}
+
+/// A target's name, and where it is.
+fn tell(targets: &Targets, target: &Target, out: &mut Vec<u8>) {
+    text::push(out, "TargetName", &target.name);
+    let here = targets.portals.iter().map(|portal| (portal, targets.port));
+    let elsewhere = target.elsewhere.iter().map(|(portal, port)| (portal, *port));
+    for (portal, port) in here.chain(elsewhere) {
+        text::push(out, "TargetAddress", &format!("{portal},{port}"));
     }
 }

@@ -138,7 +138,7 @@ pub struct Session {
     target: Option<TargetId>,
     /// Its name and the target's, for logs and for INQUIRY.
     names: (String, String),
-    /// Guarded targets that a discovery session shows, while who may use them is said as it was.
+    /// Guarded targets that a discovery session shows, in order, while who may use them is said as it was.
     shown: Vec<(TargetId, u32)>,
     stage: Stage,
     limits: Limits,
@@ -164,6 +164,8 @@ pub struct Session {
     functions: Vec<manage::Function>,
     /// What is left of a long text response.
     text: Vec<u8>,
+    /// In the middle of a list of all targets: where it goes on.
+    listed: Option<TargetId>,
     text_in: Vec<u8>,
     next_tag: u32,
     deadline: Instant,
@@ -203,6 +205,7 @@ impl Session {
             sent: Vec::new(),
             functions: Vec::new(),
             text: Vec::new(),
+            listed: None,
             text_in: Vec::new(),
             next_tag: 0,
             pinged: false,

@@ -85,3 +85,31 @@ fn a_login_offers_a_bounded_number_of_keys() {
     }
     assert_eq!((requests, host.replies().pop().map(|(header, _)| header.u16_at(36))), (3, Some(0x0200)));
 }
+
+/// Ten thousand targets, of which somebody asks for the names, and takes them in the longest pieces that there are.
+#[test]
+fn a_long_list_is_made_as_it_is_taken() {
+    let mut targets = targets(Access::default());
+    for i in 0..10_000 {
+        targets.add_target(&format!("iqn.2026-11.example:disk-{i:05}"), Access::default());
+    }
+    let mut host = Host::new(&mut targets, Limits::default());
+    let hello = ["InitiatorName=iqn.a", "SessionType=Discovery", "MaxRecvDataSegmentLength=16777215"];
+    host.feed(&mut targets, &login(0x87, &hello));
+    host.replies();
+    let (mut text, mut ttt, mut number) = (Vec::new(), u32::MAX, 1);
+    while number == 1 || ttt != u32::MAX {
+        let mut ask = Header::reply(request::TEXT);
+        ask.put_u32(16, 5).put_u32(20, ttt).put_u32(24, number);
+        let data: &[u8] = if number == 1 { b"SendTargets=All\0" } else { b"" };
+        host.feed(&mut targets, &pdu(ask, data));
+        let (header, data) = host.replies().remove(0);
+        assert!(data.len() <= 256 << 10, "{} bytes at once", data.len());
+        text.extend_from_slice(&data);
+        (ttt, number) = (header.ttt(), number + 1);
+    }
+    let names = text.split(|&b| b == 0).filter_map(|pair| pair.strip_prefix(b"TargetName="));
+    let names: Vec<&[u8]> = names.collect();
+    assert_eq!((names.len(), number), (10_001, 4), "each once, in three pieces");
+    assert!(names.is_sorted());
+}
