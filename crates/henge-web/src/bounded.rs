@@ -130,10 +130,15 @@ impl Guest {
         self.stream.local_addr().ok()
     }
 
-    /// A byte has moved.
-    fn moved(&mut self) {
-        let until = Instant::now() + self.idle;
-        self.silence.as_mut().reset(until);
+    /// Bytes have moved, or have not for too long. Who takes nothing of its answer is read no further, so writing is watched as well.
+    fn watched<T>(&mut self, moved: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            let until = Instant::now() + self.idle;
+            self.silence.as_mut().reset(until);
+            return moved;
+        }
+        ready!(self.silence.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -143,29 +148,23 @@ impl AsyncRead for Guest {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buffer) {
-            self.moved();
-            return Poll::Ready(read);
-        }
-        ready!(self.silence.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.watched(read, cx)
     }
 }
 
 impl AsyncWrite for Guest {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes));
-        self.moved();
-        Poll::Ready(written)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watched(written, cx)
     }
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, pieces));
-        self.moved();
-        Poll::Ready(written)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.watched(written, cx)
     }
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()

@@ -178,6 +178,22 @@ mod tests {
         assert!((BODY..IDLE).contains(&began.elapsed()), "{:?}", began.elapsed());
     }
 
+    /// Who asks twice at once, and takes nothing of the first answer, is not read again. There is one place.
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_no_answer_gives_its_place_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let long = axum::routing::get(async || vec![b'x'; 64 << 20]);
+        let router = Router::new().route("/long", long).route("/", axum::routing::get(async || "here"));
+        tokio::spawn(answer(Bounded::new(listener, 1, IDLE), None, router, std::future::pending()));
+        let mut greedy = TcpStream::connect(address).await.unwrap();
+        greedy.write_all("GET /long HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2).as_bytes()).await.unwrap();
+        let asks = says(address, "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        let said = tokio::time::timeout(IDLE * 10, asks).await;
+        assert!(said.is_ok_and(|said| said.ends_with("here")), "nobody else is answered");
+        drop(greedy);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn one_address_does_not_take_all_places() {
         // While somebody computes, time stands still: nobody's head is late.
