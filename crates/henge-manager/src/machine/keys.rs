@@ -1,8 +1,12 @@
 //! Idempotency keys: the same key with the same request gives the same disk.
+//!
+//! Where there is no room, the oldest goes of whoever has most. So a tenant that makes disks without end has its own keys forgotten, and nobody
+//! else's.
 
 use super::{Failure, Journal};
 use crate::model::KeyRecord;
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Idempotency keys kept.
 const KEYS_MAX: usize = 10_000;
@@ -11,12 +15,33 @@ const KEYS_MAX: usize = 10_000;
 #[derive(Default)]
 pub(super) struct Keys {
     made: BTreeMap<String, KeyRecord>,
+    /// By tenant, the oldest first.
+    by_whom: BTreeMap<String, BTreeSet<(u64, String)>>,
+}
+
+fn whose(key: &str) -> &str {
+    key.split_once('/').map_or("", |(tenant, _)| tenant)
 }
 
 impl Keys {
     pub(super) fn restore(&mut self, name: &str, value: &[u8]) -> serde_json::Result<()> {
-        self.made.insert(name.to_owned(), serde_json::from_slice(value)?);
+        self.insert(name.to_owned(), serde_json::from_slice(value)?);
         Ok(())
+    }
+
+    fn insert(&mut self, key: String, record: KeyRecord) {
+        self.remove(&key);
+        self.by_whom.entry(whose(&key).to_owned()).or_default().insert((record.id, key.clone()));
+        self.made.insert(key, record);
+    }
+
+    fn remove(&mut self, key: &str) {
+        let Some(record) = self.made.remove(key) else { return };
+        let Some(theirs) = self.by_whom.get_mut(whose(key)) else { return };
+        theirs.remove(&(record.id, key.to_owned()));
+        if theirs.is_empty() {
+            self.by_whom.remove(whose(key));
+        }
     }
 
     /// The disk that a key has made.
@@ -31,21 +56,41 @@ impl Keys {
 
     pub(super) fn put(&mut self, journal: &mut Journal, key: String, record: KeyRecord) {
         journal.put(format!("key/{key}"), Some(&record));
-        self.made.insert(key, record);
+        self.insert(key, record);
         while self.made.len() > KEYS_MAX {
-            let oldest = self.made.iter().min_by_key(|(_, r)| r.id).map(|(k, _)| k.clone());
-            let Some(oldest) = oldest else { return };
-            self.made.remove(&oldest);
+            let most = self.by_whom.values().max_by_key(|of| (of.len(), Reverse(of.first().cloned())));
+            let Some((_, oldest)) = most.and_then(|of| of.first().cloned()) else { return };
+            self.remove(&oldest);
             journal.put::<KeyRecord>(format!("key/{oldest}"), None);
         }
     }
 
     /// Forgets the keys of a tenant that ends.
     pub(super) fn forget_tenant(&mut self, journal: &mut Journal, name: &str) {
-        let keys = self.made.keys().filter(|key| key.split_once('/').is_some_and(|(of, _)| of == name));
-        for key in keys.cloned().collect::<Vec<_>>() {
+        for (_, key) in self.by_whom.remove(name).unwrap_or_default() {
             self.made.remove(&key);
             journal.put::<KeyRecord>(format!("key/{key}"), None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_others_keys_forgotten() {
+        let (mut keys, mut journal) = (Keys::default(), Journal::new(1));
+        let record = |id: u64| KeyRecord { id, hash: "h".into(), disk: format!("d{id}") };
+        (1..=9).for_each(|id| keys.put(&mut journal, format!("bob/{id}"), record(id)));
+        (10..=20_000).for_each(|id| keys.put(&mut journal, format!("ann/{id}"), record(id)));
+        assert!((1..=9).all(|id| keys.known(&format!("bob/{id}"), "h").unwrap().is_some()));
+        assert_eq!((keys.made.len(), keys.known("ann/10", "h").unwrap()), (KEYS_MAX, None));
+        assert_eq!(keys.known("ann/20000", "h").unwrap(), Some("d20000"));
+        // One that is used again, as its disk is gone, is as old as its new disk.
+        keys.put(&mut journal, "bob/1".into(), record(30_000));
+        assert_eq!((keys.made.len(), keys.by_whom["bob"].len()), (KEYS_MAX, 9));
+        keys.forget_tenant(&mut journal, "ann");
+        assert_eq!((keys.made.len(), keys.by_whom.len()), (9, 1));
     }
 }
