@@ -20,6 +20,9 @@ pub enum Failure {
     /// Something is in the way.
     #[error("{0}")]
     Conflict(String),
+    /// Too often for now.
+    #[error("{0}")]
+    Often(String),
     /// It is not what the caller thinks it is.
     #[error("{0}")]
     Changed(String),

@@ -17,6 +17,7 @@ impl Machine {
         spec: &DiskSpec,
         expected: Option<u64>,
     ) -> Result<(), Failure> {
+        self.paces.ask(caller, self.journal.now())?;
         let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         unchanged(&disk, expected)?;
@@ -109,6 +110,7 @@ impl Machine {
         secrets: Secrets,
         nbd: Option<Vec<String>>,
     ) -> Result<Access, Failure> {
+        self.paces.ask(caller, self.journal.now())?;
         let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         if disk.phase == Phase::Removing {
@@ -149,6 +151,7 @@ impl Machine {
         expected: Option<u64>,
         force: bool,
     ) -> Result<bool, Failure> {
+        self.paces.ask(caller, self.journal.now())?;
         let disk = self.inventory.visible(caller, name)?.clone();
         let name = disk.name.as_str();
         unchanged(&disk, expected)?;

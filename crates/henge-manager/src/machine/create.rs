@@ -52,6 +52,7 @@ impl Machine {
         key: Option<(&str, &str)>,
         begins: Begins,
     ) -> Result<Created, Failure> {
+        self.paces.ask(caller, self.journal.now())?;
         good_name(name)?;
         gateways::allowed(caller, spec, &begins.origin)?;
         let owner = owner_of(caller, tenant)?;

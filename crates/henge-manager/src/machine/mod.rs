@@ -26,6 +26,7 @@ mod keys;
 mod log;
 mod names;
 mod outbox;
+mod paces;
 mod quotas;
 mod reconcile;
 mod resume;
@@ -48,6 +49,7 @@ use inventory::Inventory;
 use journal::Journal;
 use keys::Keys;
 use outbox::Outbox;
+use paces::Paces;
 use quotas::Quotas;
 use tokens::Tokens;
 
@@ -109,6 +111,7 @@ pub struct Machine {
     pub(crate) quotas: Quotas,
     pub(crate) tokens: Tokens,
     keys: Keys,
+    paces: Paces,
     pub(crate) identities: Identities,
     pub(crate) failures: Failures,
 }
@@ -133,6 +136,7 @@ impl Machine {
             quotas: Quotas::default(),
             tokens: Tokens::default(),
             keys: Keys::default(),
+            paces: Paces::default(),
             identities: Identities::default(),
             failures: Failures::default(),
         };

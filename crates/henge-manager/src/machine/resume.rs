@@ -19,6 +19,8 @@ impl Machine {
     pub(crate) fn resume(&mut self, before: Machine, batch: &Batch) -> Vec<(String, u64)> {
         let keys: BTreeSet<&str> = batch.changes.iter().map(|(key, _)| key.as_str()).collect();
         let mut over = Vec::new();
+        // Who has a store that is full change things asks no more often for that.
+        self.paces = before.paces;
         let before = before.inventory;
         for (name, old) in before.nodes {
             if let Some(node) = self.inventory.nodes.get_mut(&name) {

@@ -58,6 +58,7 @@ impl Machine {
 
     /// Sets a tenant's quota. What its disks hold already stays theirs.
     pub fn set_quota(&mut self, caller: &Caller, name: &str, quota: Quota) -> Result<Tenant, Failure> {
+        self.paces.ask(caller, self.journal.now())?;
         let before = self.quotas.set_by(caller, name)?;
         if !is_name(name) {
             return Err(bad_name());

@@ -81,6 +81,7 @@ impl From<Failure> for Problem {
             Failure::Forbidden(_) => Problem::new(StatusCode::FORBIDDEN, detail),
             Failure::Missing(_) => Problem::new(StatusCode::NOT_FOUND, detail),
             Failure::Conflict(_) => Problem::new(StatusCode::CONFLICT, detail),
+            Failure::Often(_) => Problem::new(StatusCode::TOO_MANY_REQUESTS, detail),
             Failure::Changed(_) => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
             Failure::Quota { left, .. } => {
                 Problem { left: Some(left), ..Problem::new(StatusCode::CONFLICT, detail) }

@@ -392,3 +392,23 @@ fn a_tenant_that_sets_its_quota_without_end_crowds_out_its_own_past_alone() {
     assert!(events().any(|e| e.tenant.is_none() && e.text.contains("900")), "the administrator's");
     assert!(events().any(|e| e.tenant.as_deref() == Some("bob")));
 }
+
+/// What changes nothing is a line of the audit log as well.
+#[test]
+fn a_tenant_asks_for_changes_a_bounded_number_of_times() {
+    let (mut machine, _) = three();
+    let (ann, bob) = callers();
+    let plain = spec(1, None, None);
+    machine.create(&ann, "d", &plain, None, None).unwrap();
+    machine.create(&bob, "d", &plain, None, None).unwrap();
+    let mut asks = |who: &Caller, what: usize| match what {
+        0 => machine.change(who, "d", &plain, None),
+        1 => machine.set_quota(who, "ann", Quota::default()).map(drop),
+        2 => machine.remove(who, "e", None, true).map(drop),
+        _ => machine.create(who, "d", &plain, None, None).map(drop),
+    };
+    let is_often = |asked: Result<(), Failure>| matches!(asked, Err(Failure::Often(_)));
+    assert!(!(0..999).any(|i| is_often(asks(&ann, i % 4))));
+    assert!((0..4).all(|what| is_often(asks(&ann, what))));
+    assert!(asks(&bob, 0).is_ok() && !is_often(asks(&ADMIN, 2)));
+}
