@@ -80,8 +80,10 @@ pub struct Counts {
     pub malformed: u64,
     /// Requests beyond what is followed on one connection, or with another's tag. They waited their turn, and were over as they went.
     pub unfollowed: u64,
-    /// I/O requests of servers; they passed at once.
+    /// Requests of servers; they passed at once.
     pub between_servers: u64,
+    /// Requests of administrators, and requests of servers where only clients come. Their connections ended.
+    pub refused: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,
 }
@@ -108,7 +110,7 @@ impl Status {
             "in_flight": self.in_flight, "depth": self.depth, "client_timeout_ns": self.client_timeout.as_nanos(),
             "accepted": counts.accepted, "turned_away": counts.turned_away, "unreachable": counts.unreachable,
             "expired": counts.expired, "unanswered": counts.unanswered, "ambiguous": counts.ambiguous, "malformed": counts.malformed,
-            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "opaque": counts.opaque,
+            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "refused": counts.refused, "opaque": counts.opaque,
             "peers": self.peers, "linked": self.linked, "messages_sent": self.links.sent,
             "messages_received": self.links.received, "link_bytes_sent": self.links.bytes_sent,
             "links_refused": self.links.refused,

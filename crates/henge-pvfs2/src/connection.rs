@@ -55,7 +55,7 @@ pub enum ConnectionEvent {
     NeedMore(usize),
     /// This is no PVFS2, or the stream went astray: everything passes from now on, unscheduled.
     Opaque,
-    /// A header that no client sends and that servers take all the same: nothing of it may pass, and the connection ends.
+    /// What no client sends and servers take all the same: nothing of it may pass, and the connection ends.
     Refuse,
 }
 
@@ -121,8 +121,10 @@ pub struct ConnectionStats {
     pub malformed: u64,
     /// I/O requests beyond the number that is followed, or with the tag of another: held alone.
     pub unfollowed: u64,
-    /// I/O requests of servers, never held.
+    /// Requests of servers, never held.
     pub between_servers: u64,
+    /// Requests of administrators, and requests of servers where only clients come.
+    pub refused: u64,
     /// I/O requests held.
     pub io_requests: u64,
 }
@@ -331,6 +333,15 @@ impl Connection {
             RequestBody::Io(_) if request.is_between_servers() && !self.clients_only => {
                 self.stats.between_servers += 1;
                 ConnectionEvent::Pass
+            }
+            RequestBody::OfServers if !self.clients_only => {
+                self.stats.between_servers += 1;
+                self.ask(tag, Outstanding::Other);
+                ConnectionEvent::Pass
+            }
+            RequestBody::OfServers | RequestBody::Administers => {
+                self.stats.refused += 1;
+                ConnectionEvent::Refuse
             }
             RequestBody::UnreadIo => {
                 self.stats.malformed += 1;

@@ -51,6 +51,8 @@ pub enum Op {
     GetConfig,
     /// 14: response only.
     WriteCompletion,
+    /// 16: how a server works, for all of its clients.
+    SetParam,
     /// 33: read or write with the data inside.
     SmallIo,
     /// Any other.
@@ -65,6 +67,7 @@ impl Op {
             4 => Op::GetAttr,
             13 => Op::GetConfig,
             14 => Op::WriteCompletion,
+            16 => Op::SetParam,
             33 => Op::SmallIo,
             n => Op::Other(n),
         }
@@ -76,6 +79,7 @@ impl Op {
             Op::GetAttr => 4,
             Op::GetConfig => 13,
             Op::WriteCompletion => 14,
+            Op::SetParam => 16,
             Op::SmallIo => 33,
             Op::Other(n) => n,
         }
@@ -117,6 +121,13 @@ pub struct IoRequest {
     /// Small writes: bytes inside, for this server.
     pub total_bytes: u64,
 }
+
+/// Requests of servers alone: BATCH_REMOVE, MIRROR, IMM_COPIES.
+const OF_SERVERS: [Op; 3] = [Op::Other(36), Op::Other(39), Op::Other(40)];
+/// Clients make one object by it, for a symbolic link; servers make thousands.
+const BATCH_CREATE: Op = Op::Other(35);
+/// Parameters of SETPARAM that change nothing: `pvfs2-ping` asks whether a file system and its root are there.
+const CHECKS: [i32; 2] = [2, 3];
 
 /// What an access asks of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -224,6 +235,10 @@ pub enum RequestBody {
         /// Who asks.
         credential: Credential,
     },
+    /// It changes how the server works, for everybody.
+    Administers,
+    /// What servers ask of each other.
+    OfServers,
     /// Not looked into.
     Other,
 }
@@ -246,18 +261,22 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads the payload of an unexpected message. One that asks for I/O is a request, however little of it can be decoded.
+    /// Reads the payload of an unexpected message. Some are requests however little of them can be decoded.
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
         let mut r = Reader::new(payload);
         let version = Version::read(&mut r)?;
         let op = Op::from_number(r.i32("operation")?);
-        match Request::read(&mut r, version, op) {
-            Err(_) if matches!(op, Op::Io | Op::SmallIo) => {
-                let (capability, hints) = (Capability::default(), Hints::default());
-                Ok(Request { version, op, capability, user: None, hints, body: RequestBody::UnreadIo })
-            }
-            read => read,
-        }
+        let read = Request::read(&mut r, version, op);
+        let body = match op {
+            _ if read.is_ok() => return read,
+            Op::Io | Op::SmallIo => RequestBody::UnreadIo,
+            Op::SetParam => RequestBody::Administers,
+            BATCH_CREATE => RequestBody::OfServers,
+            op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
+            _ => return read,
+        };
+        let (capability, hints) = (Capability::default(), Hints::default());
+        Ok(Request { version, op, capability, user: None, hints, body })
     }
 
     fn read(r: &mut Reader<'_>, version: Version, op: Op) -> Result<Self, Malformed> {
@@ -278,6 +297,17 @@ impl Request {
                 r.pad(8)?; // fs_id, mask
                 RequestBody::GetAttr { handle, credential: Credential::read(r)? }
             }
+            Op::SetParam => {
+                r.pad(4)?; // fs_id
+                let checks = CHECKS.contains(&r.i32("SETPARAM parameter")?);
+                if checks { RequestBody::Other } else { RequestBody::Administers }
+            }
+            BATCH_CREATE => {
+                r.pad(8)?; // fs_id, kind
+                let one = r.u32("BATCH_CREATE objects")? == 1;
+                if one { RequestBody::Other } else { RequestBody::OfServers }
+            }
+            op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
             _ => RequestBody::Other,
         };
         Ok(Request { version, op, capability, user, hints, body })

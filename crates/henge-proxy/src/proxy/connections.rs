@@ -150,8 +150,13 @@ impl Proxy {
         self.counts.malformed += stats.malformed;
         self.counts.unfollowed += stats.unfollowed;
         self.counts.between_servers += stats.between_servers;
+        self.counts.refused += stats.refused;
         self.counts.opaque += u64::from(pair.connection.is_opaque());
         let odd = stats.malformed + stats.unfollowed;
+        if stats.refused > 0 {
+            let client = pair.client.socket.peer_addr().ok();
+            tracing::warn!(?client, "asked for what administrators or servers do: its connection ends");
+        }
         if pair.connection.is_opaque() || odd > 0 {
             tracing::warn!(
                 malformed = stats.malformed,

@@ -31,6 +31,7 @@ impl Proxy {
             counts.malformed += stats.malformed;
             counts.unfollowed += stats.unfollowed;
             counts.between_servers += stats.between_servers;
+            counts.refused += stats.refused;
             counts.opaque += u64::from(pair.connection.is_opaque());
             buffered += pair.buffered();
         }

@@ -57,7 +57,11 @@ impl World {
     }
 
     fn connect(&mut self) -> (TcpStream, TcpStream) {
-        let client = TcpStream::connect(self.proxy.addresses()[0]).expect("connected");
+        self.connect_to(0)
+    }
+
+    fn connect_to(&mut self, port: usize) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(self.proxy.addresses()[port]).expect("connected");
         client.set_nodelay(true).expect("a socket");
         let before = self.proxy.pairs.open.len();
         while self.proxy.pairs.open.len() == before {
@@ -383,6 +387,69 @@ fn nobody_is_a_server_at_an_applications_own_port() {
     server.read_exact(&mut vec![0; first.len()]).expect("the first one goes");
     assert!(is_dry(&server), "the other waits for the one slot that there is");
     assert_eq!(world.proxy.status(world.now).counts.between_servers, 0);
+}
+
+/// A request with an operation, nobody's capability, no hints and this body.
+fn asking(op: i32, body: &[i32]) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.i32(7000).i32(2).i32(op).pad(4);
+    Capability::default().write(&mut w);
+    Hints::default().write(&mut w);
+    for word in body {
+        w.i32(*word);
+    }
+    let payload = w.into_bytes();
+    let header = Header { mode: Mode::Unexpected, tag: 9, size: payload.len() as u64 };
+    [&header.to_bytes()[..], &payload].concat()
+}
+
+const ADMIN_MODE: [i32; 5] = [9, 4, 1, 2, 0];
+const FILE_SYSTEM_CHECK: [i32; 5] = [9, 2, 1, 9, 0];
+
+/// Servers let anybody set their parameters, or have them copy files: one request had stopped a server for everybody.
+#[test]
+fn nobody_administers_a_server_or_is_one_through_the_proxy() {
+    let (setparam, batch_create) = (16, 35);
+    let copies =
+        [asking(39, &[0; 20]), asking(40, &[]), asking(36, &[9, 0]), asking(batch_create, &[9, 2, 8192])];
+    for port in ["", "redirected = true"] {
+        for (message, only_at_own) in [(asking(setparam, &ADMIN_MODE), false), (asking(setparam, &[]), false)]
+            .into_iter()
+            .chain(copies.clone().map(|c| (c, true)))
+        {
+            let mut world = World::listening("sfq", 4, port);
+            let (mut client, mut server) = world.connect();
+            client.write_all(&message).expect("sent");
+            world.turn();
+            let counts = world.proxy.status(world.now).counts;
+            if only_at_own && !port.is_empty() {
+                assert_eq!((counts.refused, counts.between_servers), (0, 1));
+                server.read_exact(&mut vec![0; message.len()]).expect("a server asked for it");
+            } else {
+                assert_eq!((counts.refused, counts.between_servers), (1, 0), "{message:?}");
+                assert!(has_ended(&server) && world.open() == 0);
+            }
+        }
+    }
+    let mut world = World::with(4);
+    let (mut client, mut server) = world.connect();
+    for message in [asking(setparam, &FILE_SYSTEM_CHECK), asking(batch_create, &[9, 2, 1])] {
+        client.write_all(&message).expect("sent");
+        world.turn();
+        server.read_exact(&mut vec![0; message.len()]).expect("clients ask for it");
+    }
+}
+
+/// Whom no rule names had data charged to the first application of the file.
+#[test]
+fn data_that_no_request_explains_is_charged_to_nobody_else() {
+    let mut world = World::listening("sfq", 4, "[[listen]]\naddress = \"127.0.0.1:0\"");
+    let (mut client, _server) = world.connect_to(1);
+    client.write_all(&Header::expected(1, 1 << 20).to_bytes()).expect("sent");
+    world.turn();
+    let flows = world.proxy.status(world.now).flows;
+    let bytes: Vec<(&str, u64)> = flows.iter().map(|flow| (flow.name.as_str(), flow.bytes)).collect();
+    assert_eq!(bytes, [("app", 0), ("other", 1 << 20)]);
 }
 
 /// A server takes messages of any length. Who sent one that no client sends had passed every queue from then on.

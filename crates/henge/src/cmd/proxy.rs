@@ -136,13 +136,14 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
     println!("{table}");
     println!(
         "{} connections, {} of {} requests at the server; not as others: {} malformed, {} unfollowed, {} between servers, {} \
-         opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
+         refused, {} opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
         status["connections"],
         status["in_flight"],
         status["depth"],
         status["malformed"],
         status["unfollowed"],
         status["between_servers"],
+        status["refused"],
         status["opaque"],
         status["ambiguous"],
         status["expired"],
