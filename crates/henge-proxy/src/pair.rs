@@ -43,8 +43,8 @@ pub struct Pair {
     pub connection: Connection,
     /// Whose it is by the port or the address; `None`: users decide.
     pub flow: Option<usize>,
-    /// Whose its last I/O request was.
-    pub last_flow: usize,
+    /// Whose its last I/O request was, or all of them are.
+    pub last_flow: Option<usize>,
     /// Requests in the gate or at the server, by tag.
     pub pending: BTreeMap<i64, RequestId>,
     /// Requests in the gate whose answers cannot be told from others': they are over as they go.
@@ -70,7 +70,7 @@ impl Pair {
             server: Side::new(server),
             connection: Connection::new(),
             flow,
-            last_flow: flow.unwrap_or(0),
+            last_flow: flow,
             pending: BTreeMap::new(),
             alone: BTreeSet::new(),
             released: VecDeque::new(),

@@ -106,7 +106,7 @@ impl Proxy {
         self.requests.dirty = true;
         let flow = FlowId(came.flow as u32);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
-            pair.last_flow = came.flow;
+            pair.last_flow = Some(came.flow);
         }
         let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
         let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
@@ -233,8 +233,9 @@ fn go(proxy: &mut Proxy, id: RequestId, now: Instant) {
 /// Data moved that no request explains: more than a request asked for, or of one that is not followed. It is charged as if it had been asked
 /// for, and moves the application's next requests back.
 pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
+    let other = proxy.config.flows.len() - 1;
     let Some(pair) = proxy.pairs.get_mut(slot) else { return };
-    let flow = FlowId(pair.last_flow as u32);
+    let flow = FlowId(pair.last_flow.unwrap_or(other) as u32);
     if !pair.connection.stray.is_some() || !proxy.requests.gate.has_capacity(flow) {
         return;
     }
