@@ -15,6 +15,7 @@ mod demand;
 mod dirty;
 mod dispatch;
 mod exchange;
+mod passing;
 mod pen;
 mod readings;
 mod silent;
@@ -29,6 +30,7 @@ pub use demand::Demand;
 use demand::Noted;
 pub use dirty::Dirty;
 use exchange::Change;
+use passing::Passing;
 use pen::{Bounded, Held, KINDS, Pen};
 use silent::{Links, Watch};
 use stall::Hung;
@@ -108,6 +110,7 @@ pub struct Gate {
     states: Vec<RequestState>,
     in_flight: u32,
     beside: Beside,
+    passing: Passing,
     pen: Pen,
     watch: Watch,
     bounds: Bounds,
@@ -174,6 +177,7 @@ impl Gate {
             states: Vec::new(),
             in_flight: 0,
             beside: Beside::default(),
+            passing: Passing::default(),
             pen: Pen::default(),
             watch: Watch::default(),
             bounds: Bounds {
@@ -231,7 +235,10 @@ impl Gate {
         self.parts.scheduler.remove_flow(flow, now, orphans);
         self.parts.depth.set_flow(flow, None);
         if let Some(Some(state)) = self.flows.get_mut(flow.index()) {
-            orphans[first..].iter().for_each(|request| state.bounded.leaves(request));
+            for request in &orphans[first..] {
+                state.bounded.leaves(request);
+                self.passing.gave_up(request);
+            }
             self.pen.give_up(state, orphans);
         }
         for request in &orphans[first..] {
@@ -297,6 +304,7 @@ impl Gate {
             }
         }
         self.states[slot] = RequestState::Waiting { id: request.id };
+        self.passing.waits(&request);
         let parts = self.change.holder(&state.epoch, &mut self.parts);
         parts.scheduler.enqueue(request, now);
         Ok(())
@@ -310,6 +318,7 @@ impl Gate {
                 let request = here.or_else(|| self.change.old_mut()?.scheduler.cancel(id, now));
                 let request = request.expect("a waiting request is in the scheduler");
                 self.parts.depth.passed(request.flow);
+                self.passing.gave_up(&request);
                 self.no_more_bounded(&request, now);
                 request
             }

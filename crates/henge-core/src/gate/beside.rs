@@ -7,6 +7,7 @@
 //! | an administrator's work | [`Gate::ADMINISTRATION`] | its dispatch |
 //! | whoever awaits a sync | [`Gate::DURABLE`] of a flow, or the depth | the backend says so |
 //! | whoever awaits holes before it | [`Gate::HOLES`] of a flow | the backend says so |
+//! | reads that [pass](super::passing) others | the depth, with those that have slots | their dispatch |
 //! | whoever is [silent](super::silent) | [`Gate::SILENT`], of a flow what [`stall`](super::stall) says | a patience after its dispatch |
 //!
 //! Whatever comes beyond these has a slot like any other.
@@ -22,11 +23,13 @@ pub(super) enum Slot {
     Own,
     /// None: it is beside the depth by its nature.
     Beside,
+    /// None: it is a read, and others have all slots.
+    Passing,
     /// None any more: it awaits a sync, since its data is at the device, or holes before it.
     Awaiting,
     /// None any more: it is silent.
     GivenBack,
-    /// None: it is dispatched and not at the device, since others of its flow are silent there.
+    /// None: it is dispatched and not at the device, since others of its flow are silent there, or since a read has overtaken it.
     Stalled,
 }
 
@@ -37,6 +40,7 @@ pub(super) struct Beside {
     pub administration: u32,
     pub awaiting: u32,
     pub silent: u32,
+    pub passing: u32,
     /// Not at the device, and not among what is in flight.
     pub stalled: u32,
 }
@@ -51,7 +55,7 @@ impl Beside {
         }
     }
     pub fn all(self) -> u32 {
-        self.flushes + self.administration + self.awaiting + self.silent
+        self.flushes + self.administration + self.awaiting + self.silent + self.passing
     }
 }
 

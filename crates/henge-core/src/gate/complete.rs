@@ -42,6 +42,7 @@ impl Gate {
         assert_eq!(request.id, id, "a request of another generation is in flight there");
         self.meters.advance(self.in_flight, now);
         self.in_flight -= 1;
+        self.passing.over(&request);
         let service = now.since(dispatched);
         let tells = self.watch.tells(&request, answers, self.in_flight);
         match slot {
@@ -61,6 +62,10 @@ impl Gate {
                 self.watch.silent_answered(service, tells);
                 self.beside.silent -= 1;
                 self.one_less(request.flow, true);
+            }
+            Slot::Passing => {
+                self.beside.passing -= 1;
+                self.passing.forget(id);
             }
             Slot::Awaiting => self.beside.awaiting -= 1,
             Slot::Stalled => panic!("request {id:?} is not at the device"),

@@ -12,15 +12,22 @@ impl Gate {
         self.tick(now);
         self.move_on(now);
         self.let_in(now);
-        let waits = self.queued() > 0 || !self.watch.resuming.is_empty();
+        let waits = self.queued() > 0 || !self.watch.resuming.is_empty() || self.passing.has_overtaken();
         if self.is_full() && waits {
             self.release(now);
         }
+        self.seat_passing(now);
         let beside = self.beside.all();
         let depth = self.parts.depth.depth().saturating_add(beside);
         if self.in_flight >= depth {
+            self.ask_again = None;
+            if let Some(request) = self.pass(now) {
+                self.ask_again = Some(now);
+                return Dispatch::Ready(request);
+            }
             let look_at = self.watch.least.filter(|_| waits).map(|_| self.watch.look_at);
-            self.ask_again = if self.change.is_moving() { Some(now) } else { look_at };
+            let at = [look_at, self.ask_again].into_iter().flatten().min();
+            self.ask_again = if self.change.is_moving() { Some(now) } else { at };
             if self.queued() == 0 {
                 return Dispatch::Idle;
             }
@@ -28,6 +35,10 @@ impl Gate {
             let reason = self.why_full();
             self.note_reasons(reason, now);
             return Dispatch::Wait { until: None, reason };
+        }
+        if let Some(request) = self.next_overtaken(now) {
+            self.ask_again = Some(now);
+            return Dispatch::Ready(request);
         }
         if !self.watch.resumed
             && let Some(request) = self.resume(now)
@@ -61,7 +72,7 @@ impl Gate {
     }
 
     /// What the scheduler would have go, where there is a slot.
-    fn ask_next(&mut self, depth: u32, now: Instant) -> Dispatch {
+    pub(super) fn ask_next(&mut self, depth: u32, now: Instant) -> Dispatch {
         let beside = self.beside.all();
         let slots = Slots {
             in_flight: self.in_flight,
@@ -92,34 +103,40 @@ impl Gate {
         answer
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.in_flight - self.beside.all() >= self.parts.depth.depth()
     }
 
     fn dispatched(&mut self, request: Request, epoch: u32, now: Instant) {
-        let state = &mut self.states[request.id.index()];
+        let state = &self.states[request.id.index()];
         assert!(
             matches!(state, RequestState::Waiting { id } if *id == request.id),
             "{} dispatched {:?}, which was not waiting",
             self.parts.scheduler.name(),
             request.id
         );
-        let slot = self.beside.of(&request).filter(|(count, most)| **count < *most);
-        let beside = slot.map(|(count, _)| *count += 1).is_some();
-        let slot = if beside { Slot::Beside } else { Slot::Own };
+        self.passing.goes(&request);
+        let is_full = self.is_full();
+        let beside = self.beside.of(&request).filter(|(count, most)| **count < *most);
+        let slot = match beside.map(|(count, _)| *count += 1) {
+            Some(()) => Slot::Beside,
+            None if is_full => self.place_beside(&request),
+            None => Slot::Own,
+        };
         let links = Links { older: NONE, newer: NONE };
         let answers = self.watch.answers;
-        *state = RequestState::InFlight { request, dispatched: now, answers, epoch, slot, links };
-        if !beside {
+        self.states[request.id.index()] =
+            RequestState::InFlight { request, dispatched: now, answers, epoch, slot, links };
+        if slot == Slot::Own {
             let joined = self.watch.line.append(&mut self.states, request.id.slot);
             if let RequestState::InFlight { links, .. } = &mut self.states[request.id.index()] {
                 *links = joined;
             }
         }
         self.meters.advance(self.in_flight, now);
-        self.in_flight += 1;
+        self.in_flight += u32::from(slot != Slot::Stalled);
         self.left(request.flow, now);
-        if beside {
+        if slot != Slot::Own {
             return self.parts.depth.passed(request.flow);
         }
         let parts = self.change.dispatcher(epoch, &mut self.parts).expect("it has just dispatched");

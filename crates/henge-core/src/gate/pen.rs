@@ -181,6 +181,7 @@ impl Gate {
                 self.pen.held -= 1;
                 self.states[request.id.index()] = RequestState::Waiting { id: request.id };
                 let parts = self.change.holder(&state.epoch, &mut self.parts);
+                self.passing.waits(&request);
                 let cost = parts.cost.estimate(&request);
                 parts.scheduler.enqueue(Request { cost, ..request }, now);
             }

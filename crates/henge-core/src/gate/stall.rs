@@ -68,11 +68,7 @@ impl Hung {
 impl Gate {
     /// A request was dispatched just now: whether it is stalled.
     pub(super) fn stalls(&mut self, request: &Request, now: Instant) -> bool {
-        let all = self.beside.silent;
-        let hung = &self.flow_mut(request.flow).hung;
-        // Those before it go first.
-        let stalls = hung.is_full(all) || !hung.stalled.is_empty();
-        if !stalls || !self.leaves_slot(request.id, Slot::Stalled, now) {
+        if !self.is_to_stall(request) || !self.leaves_slot(request.id, Slot::Stalled, now) {
             return false;
         }
         self.meters.advance(self.in_flight, now);
@@ -80,6 +76,22 @@ impl Gate {
         self.beside.stalled += 1;
         self.flow_mut(request.flow).hung.stalled.push_back(request.id);
         true
+    }
+
+    /// Whether no more of its flow go to the device. Those before it go first.
+    fn is_to_stall(&mut self, request: &Request) -> bool {
+        let all = self.beside.silent;
+        let hung = &self.flow_mut(request.flow).hung;
+        hung.is_full(all) || !hung.stalled.is_empty()
+    }
+
+    /// A request has no slot, and would go now: whether it is stalled instead.
+    pub(super) fn joins_stalled(&mut self, request: &Request) -> bool {
+        let stalls = self.is_to_stall(request);
+        if stalls {
+            self.flow_mut(request.flow).hung.stalled.push_back(request.id);
+        }
+        stalls
     }
 
     /// A request of the flow is answered, or was silent and is over: others may go.
@@ -115,25 +127,38 @@ impl Gate {
         // It may be gone by now.
         let hung = &mut self.flows[flow.index()].as_mut()?.hung;
         let id = if hung.is_full(all) { None } else { hung.stalled.pop_front() }?;
+        Some(self.goes(id, now))
+    }
+
+    /// One that has waited without a slot since it was dispatched goes to the device.
+    pub(super) fn goes(&mut self, id: RequestId, now: Instant) -> Request {
         self.meters.advance(self.in_flight, now);
         self.in_flight += 1;
         self.beside.stalled -= 1;
+        let waited = match &mut self.states[id.index()] {
+            RequestState::InFlight { dispatched, .. } => now.since(std::mem::replace(dispatched, now)),
+            _ => unreachable!("what is stalled is dispatched"),
+        };
+        self.has_slot(id, waited, now)
+    }
+
+    /// One that is dispatched has a slot from now on, and had to wait for it so long.
+    pub(super) fn has_slot(&mut self, id: RequestId, waited: Duration, now: Instant) -> Request {
         let joined = self.watch.line.append(&mut self.states, id.slot);
         let seen = self.watch.answers;
-        let RequestState::InFlight { request, dispatched, answers, epoch, slot, links } =
+        let RequestState::InFlight { request, answers, epoch, slot, links, .. } =
             &mut self.states[id.index()]
         else {
-            unreachable!("what is stalled is dispatched");
+            unreachable!("what has no slot yet is dispatched");
         };
-        let waited = now.since(*dispatched);
-        (*dispatched, *answers, *slot, *links) = (now, seen, Slot::Own, joined);
+        (*answers, *slot, *links) = (seen, Slot::Own, joined);
         let (request, epoch) = (*request, *epoch);
         if self.change.is_recent(epoch) {
             let in_flight = self.in_flight - self.beside.all();
-            self.parts.depth.dispatched(flow, waited, in_flight, now);
+            self.parts.depth.dispatched(request.flow, waited, in_flight, now);
             self.parts.depth.took(request.cost, now);
         }
-        Some(request)
+        request
     }
 
     /// One that is stalled does not go any more.
@@ -142,6 +167,8 @@ impl Gate {
             unreachable!("what is stalled is dispatched");
         };
         self.beside.stalled -= 1;
+        self.passing.forget(request.id);
+        self.passing.over(&request);
         let state = self.flow_mut(request.flow);
         state.hung.stalled.retain(|other| *other != request.id);
         state.meters.in_flight -= 1;

@@ -3,6 +3,7 @@
 mod demand;
 mod durable;
 mod exchange;
+mod passing;
 mod pen;
 mod slots;
 

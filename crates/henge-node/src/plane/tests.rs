@@ -98,6 +98,25 @@ fn a_slot_that_has_become_free_does_not_wait_for_the_next_round() {
     assert_eq!(gate.in_flight(), 32, "the depth");
 }
 
+/// A neighbour's write has the only slot, and a worker is to do it. Past the page cache reads wait for such a slot; through it they do not.
+#[test]
+fn a_read_through_the_page_cache_waits_for_no_writers_slot() {
+    for direct in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let pool = format!("path = {:?}\ndirect = {direct}", dir.path().join("p"));
+        let text = disks(2, "").replace("memory = true", &pool).replace("depth = 32", "depth = 1");
+        let mut plane = plane(&text);
+        for (number, kind) in [(0, Kind::Write), (1, Kind::Read)] {
+            let buffer = plane.take_buffer(number, 4096).expect("memory");
+            let command = Command::new(kind, 0, 4096, Instant::ZERO, 0);
+            plane.submit(number, command, buffer, submitter(number as u32), Instant::ZERO);
+        }
+        plane.pools.gates[0].pipeline.submit_ready(Instant::ZERO);
+        let gate = plane.pools.gates[0].pipeline.gate();
+        assert_eq!((gate.in_flight(), gate.queued()), if direct { (1, 1) } else { (2, 0) });
+    }
+}
+
 /// Looks take their disk's turns, and leave to gates what they have to do in a round.
 #[test]
 fn who_looks_in_every_round_keeps_no_gate_from_its_work() {
