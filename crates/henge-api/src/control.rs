@@ -262,6 +262,9 @@ pub struct PoolStatus {
     /// What its scheduler keeps of contracts; none: its node does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps: Option<Keeps>,
+    /// By how much it has given less than its disks were promised and wanted in the last seconds, and whose promises are short first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
     /// Its gates: one, or one per spindle.
     pub gates: Vec<GateStatus>,
 }

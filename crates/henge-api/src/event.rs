@@ -24,7 +24,7 @@ pub enum EventKind {
     Recovered,
     /// Something about the storage of a disk or a pool that somebody should look at.
     Storage,
-    /// A pool's device costs more or less than was measured or learned of it.
+    /// A pool's device costs more or less than was measured or learned of it, or gives less than is promised on it, or that again.
     Drifted,
 }
 

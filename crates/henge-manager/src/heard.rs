@@ -291,7 +291,7 @@ fn meters(status: &Status) -> Judged {
         pool.keeps.as_ref().map_or(Ok(()), keeps)?;
         count("gates", pool.gates.len(), DISKS_MAX)?;
         let texts = [&pool.store, &pool.scheduler, &pool.configured, &pool.unit];
-        texts.into_iter().chain(&pool.emulated).try_for_each(|t| prose("a text", t))?;
+        texts.into_iter().chain(&pool.emulated).chain(&pool.short).try_for_each(|t| prose("a text", t))?;
         for gate in &pool.gates {
             prose("a gate", &gate.name)?;
             count("requests at a gate", gate.queued, COUNT_MAX)?;

@@ -12,7 +12,7 @@
 //! at the end: a crash forgets a minute of counts. A line that cannot be read is left out, and said. What a disk was is forgotten once
 //! it was removed: another one of its name begins anew.
 
-use crate::promise::{Mark, Second, judge};
+use crate::promise::{self, Mark, Second, judge};
 use henge_api::{DiskStatus, Kept, Seconds, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +97,15 @@ struct Seen {
     spare: f64,
 }
 
+/// A disk that wanted its rate, of requests or bytes a second, and what it received.
+pub(crate) struct Wanted {
+    pub name: String,
+    pub pools: Vec<String>,
+    pub got: f64,
+    pub rate: f64,
+    pub bytes: bool,
+}
+
 /// All disks'.
 pub(crate) struct Ledger {
     /// Nowhere, where a node remembers nothing.
@@ -109,6 +118,8 @@ pub(crate) struct Ledger {
     failed: bool,
     /// Whose days are told next.
     turn: usize,
+    /// Who wanted a rate at the last look.
+    pub wanted: Vec<Wanted>,
 }
 
 impl Ledger {
@@ -116,12 +127,22 @@ impl Ledger {
     pub(crate) fn open(folder: Option<&Path>) -> Ledger {
         let path = folder.map(|folder| folder.join("promises.jsonl"));
         let counts = path.as_deref().map(read).unwrap_or_default();
-        Ledger { path, counts, seen: BTreeMap::new(), changed: false, saved: 0, failed: false, turn: 0 }
+        Ledger {
+            path,
+            counts,
+            seen: BTreeMap::new(),
+            changed: false,
+            saved: 0,
+            failed: false,
+            turn: 0,
+            wanted: Vec::new(),
+        }
     }
 
     /// Judges the time since the last look, and tells each disk how its promise was kept. `is_removed`: of disks that are not there.
     pub(crate) fn see(&mut self, status: &mut Status, is_removed: impl Fn(&str) -> bool) {
         let wall = status.wall;
+        self.wanted.clear();
         for disk in &mut status.disks {
             self.look(disk, wall);
         }
@@ -149,6 +170,7 @@ impl Ledger {
         {
             let second = judge(before, &mark, disk, &mut seen.spare);
             if second != Second::NotWanted {
+                self.wanted.extend(wanted(before, &mark, disk));
                 let counts = self.counts.entry(disk.name.clone()).or_default();
                 counts.disk.clone_from(&disk.name);
                 counts.count(wall, ms, &second);
@@ -197,6 +219,16 @@ impl Ledger {
         }
         henge_io::replace(path, &text)
     }
+}
+
+fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus) -> Option<Wanted> {
+    let bytes = match disk.promise.unit.as_str() {
+        "requests" => false,
+        "bytes" => true,
+        _ => return None,
+    };
+    let (got, rate) = promise::wanted(before, now, disk)?;
+    Some(Wanted { name: disk.name.clone(), pools: disk.layout.pools.clone(), got, rate, bytes })
 }
 
 /// The counts in a file. Lines that cannot be read are reported, and left out.

@@ -61,6 +61,7 @@ mod seats;
 mod server;
 mod session;
 mod shards;
+mod shortage;
 mod signals;
 #[cfg(test)]
 mod soak;

@@ -299,6 +299,7 @@ fn head(plane: &mut Plane, connections: usize, now: Instant) -> Status {
             shared: first.backend().register().map(|register| register.store().to_owned()),
             quantum: plane.pools.quantum(number),
             keeps: Some(keeps),
+            short: None,
             gates: plane.pools.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
         });
     }

@@ -138,6 +138,13 @@ pub(crate) fn judge(before: &Mark, now: &Mark, disk: &DiskStatus, spare: &mut f6
     }
 }
 
+/// What a disk received a second, and its rate, where it wanted that.
+pub(crate) fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus) -> Option<(f64, f64)> {
+    let time = (now.at - before.at) as f64 / 1e9;
+    rate(before, now, disk, time)?;
+    Some((now.received.saturating_sub(before.received) as f64 / time, now.promise.rate?))
+}
+
 /// Whether it got its rate; `None` if it did not want it.
 fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool> {
     let rate = now.promise.rate?;

@@ -15,6 +15,7 @@ use crate::fill::Fills;
 use crate::ledger::Ledger;
 use crate::plane::Notice;
 use crate::shards::Shards;
+use crate::shortage::Shortages;
 use henge_api::{DiskStatus, EventKind, Status, Unfairness};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -53,13 +54,17 @@ impl Latest {
     /// What was judged of the disks until the last look.
     pub(crate) fn tell(&self, status: &mut Status) {
         let guard = self.status.lock().expect("nobody panics while looking");
-        let Some(judged) = guard.as_ref() else { return };
-        let judged: BTreeMap<&str, &DiskStatus> = judged.disks.iter().map(|d| (d.name.as_str(), d)).collect();
+        let Some(latest) = guard.as_ref() else { return };
+        let judged: BTreeMap<&str, &DiskStatus> = latest.disks.iter().map(|d| (d.name.as_str(), d)).collect();
         for disk in &mut status.disks {
             if let Some(one) = judged.get(disk.name.as_str()) {
                 disk.kept.clone_from(&one.kept);
                 disk.violated = one.violated;
             }
+        }
+        for pool in &mut status.pools {
+            let same = latest.pools.iter().find(|one| one.name == pool.name);
+            pool.short = same.and_then(|one| one.short.clone());
         }
     }
     fn put(&self, status: Arc<Status>) {
@@ -77,7 +82,7 @@ pub(crate) fn watch(
     mut fills: Fills,
     mut ledger: Ledger,
 ) {
-    let mut judge = Judge::default();
+    let (mut judge, mut shortages) = (Judge::default(), Shortages::default());
     loop {
         for (name, text) in fills.look() {
             events.note(EventKind::Storage, &name, text);
@@ -86,6 +91,7 @@ pub(crate) fn watch(
         status.wall = wall();
         judge.see(&mut status, events);
         ledger.see(&mut status, |name| events.was_removed(name));
+        shortages.see(&mut status, &ledger.wanted, events);
         latest.put(Arc::new(status));
         let next = Instant::now() + PERIOD;
         // Notices are sent by the loop: when it ends, so does this wait.

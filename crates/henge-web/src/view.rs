@@ -96,6 +96,9 @@ pub struct PoolView {
     /// Most it can do, in its unit a second, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capable: Option<f64>,
+    /// By how much it gives less than its disks were promised and want, and who is short first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub short: Option<String>,
     /// Received by its disks: commands and bytes a second (disks on several pools count at each with their part).
     pub received: [f64; 2],
     /// Gates.

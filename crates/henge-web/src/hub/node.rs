@@ -55,6 +55,7 @@ impl Node {
                 unit: pool.unit.clone(),
                 capacity: pool.capacity,
                 promised: pool.promised,
+                short: pool.short.clone(),
                 capable: sample.capable.get(&pool.name).copied(),
                 ..PoolView::default()
             };

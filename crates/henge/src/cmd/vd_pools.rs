@@ -13,6 +13,7 @@ pub fn show(pools: &[PoolStatus]) {
         Some(costs) => println!("\n{costs}"),
         None => println!("\nno costs are learned; `cost = \"time\"` on a pool learns them"),
     }
+    short(pools).iter().for_each(|line| println!("\n{line}"));
 }
 
 /// What a gate has at its device, of what it may have; and of what all gateways of its storage may have together.
@@ -22,6 +23,12 @@ fn under_way(gate: &GateStatus) -> String {
         (None, None) => format!("{} of {}", gate.in_flight, gate.depth),
         (None, Some(all)) => format!("{} of {}, {all} for all gateways", gate.in_flight, gate.depth),
     }
+}
+
+/// Pools that give less than is promised on them.
+fn short(pools: &[PoolStatus]) -> Vec<String> {
+    let line = |pool: &PoolStatus| Some(format!("pool {} {}", pool.name, pool.short.as_ref()?));
+    pools.iter().filter_map(line).collect()
 }
 
 fn tables(pools: &[PoolStatus]) -> (Table, Option<Table>) {
@@ -108,6 +115,9 @@ mod tests {
         let shared = GateStatus { depth_of_all: Some(16), ..plain.clone() };
         let shared = tables(&[pool(shared)]).0.to_string();
         assert!(shared.contains("3 of 8, 16 for all gateways"), "{shared}");
-        assert!(tables(&[pool(plain)]).1.is_none());
+        assert!(tables(&[pool(plain.clone())]).1.is_none());
+        let slow =
+            PoolStatus { name: "hd".into(), short: Some("gives little".into()), ..pool(plain.clone()) };
+        assert_eq!(short(&[pool(plain), slow]), ["pool hd gives little"]);
     }
 }
