@@ -2,6 +2,7 @@
 
 mod connections;
 mod handing;
+mod lane;
 mod leaving;
 mod patience;
 mod refused;

@@ -21,6 +21,7 @@ const PIECE: u64 = 4;
 /// An I/O request from the moment it came until it is over.
 pub(super) struct Io {
     pub(super) pair: usize,
+    flow: FlowId,
     /// None where its answer cannot be told from others': it is over as it goes.
     pub(super) tag: Option<i64>,
     /// While it waits; nothing where it stands for data that no request explained.
@@ -54,7 +55,7 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(gate: Gate, flows: usize) -> Self {
         let (ios, refused, moved) = (Pending::new(), AllRefused::new(flows), vec![0; flows]);
-        Requests { gate, ios, refused, slots: Slots::default(), moved, dirty: false, readmits: false }
+        Requests { gate, ios, refused, slots: Slots::new(flows), moved, dirty: false, readmits: false }
     }
 
     /// So many bytes of a request move. What is less than its least is charged as that: a request takes its server's time
@@ -124,7 +125,7 @@ impl Proxy {
         let Held { tag, message, .. } = came.held;
         let slots = of_pieces(load.pieces);
         let (pair, message, bytes) = (came.pair, Some(message), load.bytes);
-        let io = Io { pair, tag, message, extent, striping, least, slots, bytes };
+        let io = Io { pair, flow, tag, message, extent, striping, least, slots, bytes };
         let id = self.requests.ios.insert(io);
         self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
@@ -199,12 +200,12 @@ impl Proxy {
             if io.slots > 1 {
                 // It has a lane of its own.
                 self.requests.gate.give_back(request.id, now);
-                self.requests.slots.queue(request.id);
+                self.requests.slots.lane.queue(request.flow, request.id);
             } else {
                 go(self, request.id, now);
             }
         }
-        while let Some(id) = self.requests.next_of_lane() {
+        while let Some(id) = self.requests.next_of_lane(now) {
             go(self, id, now);
         }
     }
@@ -213,12 +214,12 @@ impl Proxy {
 /// A request leaves for the server.
 fn go(proxy: &mut Proxy, id: RequestId, now: Instant) {
     let io = proxy.requests.ios.get_mut(id).expect("a queued request is known");
-    let (slot, tag, slots) = (io.pair, io.tag, io.slots);
+    let (slot, flow, tag, slots) = (io.pair, io.flow, io.tag, io.slots);
     let message = io.message.take().expect("it leaves once");
     if message.is_empty() {
         return proxy.over(id, false, now);
     }
-    proxy.requests.slots.take(id, slots, now);
+    proxy.requests.slots.take(id, flow, slots, now);
     let pair = proxy.pairs.get_mut(slot).expect("a queued request's pair is there");
     let result = pair.release(tag, message);
     if tag.is_some() {
@@ -245,7 +246,7 @@ pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
     if proxy.requests.gate.submit(request, now).is_ok() {
         let (extent, striping, least) = (None, None, proxy.config.least);
         let message = Some(Vec::new());
-        let io = Io { pair: slot, tag: None, message, extent, striping, least, slots: 1, bytes };
+        let io = Io { pair: slot, flow, tag: None, message, extent, striping, least, slots: 1, bytes };
         proxy.requests.ios.insert(io);
         proxy.requests.dirty = true;
         if let Some(peers) = &mut proxy.peers {
@@ -258,7 +259,7 @@ pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
 pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instant) {
     proxy.requests.dirty = true;
     let io = proxy.requests.ios.remove(id).expect("a pending request is known");
-    proxy.requests.slots.free(id);
+    proxy.requests.slots.free(id, io.flow, &proxy.requests.gate, now);
     let served = proxy.requests.gate.complete(id, failed, now);
     let request = &served.request;
     proxy.requests.moved[request.flow.index()] += io.bytes;

@@ -5,8 +5,8 @@
 //! busy with nothing, for as long as it likes. While such requests fill the depth, everybody else waits.
 //!
 //! # The rule
-//! - A request of more than 64 pieces has no slot of the depth. The gate charges it and says when its turn is. Then it stands in a lane. Of p
-//!   pieces it takes ⌈p / 64⌉ places there, of as many as the depth has. One may exceed them.
+//! - A request of more than 64 pieces has no slot of the depth. The gate charges it and says when its turn is. Then it stands in a lane
+//!   (`lane.rs`). Of p pieces it takes ⌈p / 64⌉ places there, of as many as the depth has. One may exceed them.
 //! - While something waits, requests at the server are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
 //!   slot or its places back: after 20 ms where it waits for its client, else after 1 s, or 100 µs a piece more. It goes on beside the
 //!   others.
@@ -24,9 +24,10 @@
 //! A look asks as many requests as have slots, a hundred times a second, and only while something waits.
 
 use super::Proxy;
+use super::lane::Lane;
 use super::requests::Requests;
 use crate::pair::Pair;
-use henge_core::{Duration, Instant, RequestId};
+use henge_core::{Duration, FlowId, Gate, Instant, RequestId};
 use henge_pvfs2::{Direction, IoState, direction};
 use std::collections::VecDeque;
 
@@ -45,19 +46,18 @@ const FOR_PIECES: Duration = Duration::from_micros(100 * PIECES);
 /// A request that has slots.
 struct Holder {
     id: RequestId,
+    flow: FlowId,
     slots: u64,
+    began: Instant,
     /// When it was last seen to move, and how many bytes had moved then.
     since: Instant,
     moved: u64,
 }
 
 /// Who has slots, in order of release.
-#[derive(Default)]
 pub(super) struct Slots {
     holders: VecDeque<Holder>,
-    /// Who waits for places in the lane, and how many are taken there.
-    lane: VecDeque<RequestId>,
-    taken: u64,
+    pub(super) lane: Lane,
     look_at: Instant,
 }
 
@@ -72,21 +72,30 @@ fn in_lane(slots: u64) -> u64 {
 }
 
 impl Slots {
-    /// It is the turn of a request of many pieces.
-    pub(super) fn queue(&mut self, id: RequestId) {
-        self.lane.push_back(id);
+    pub(super) fn new(flows: usize) -> Self {
+        Slots { holders: VecDeque::new(), lane: Lane::new(flows), look_at: Instant::ZERO }
     }
 
     /// A request goes to the server.
-    pub(super) fn take(&mut self, id: RequestId, slots: u64, now: Instant) {
-        self.taken += in_lane(slots);
-        self.holders.push_back(Holder { id, slots, since: now, moved: 0 });
+    pub(super) fn take(&mut self, id: RequestId, flow: FlowId, slots: u64, now: Instant) {
+        self.lane.taken += in_lane(slots);
+        self.holders.push_back(Holder { id, flow, slots, began: now, since: now, moved: 0 });
     }
 
     /// It is over.
-    pub(super) fn free(&mut self, id: RequestId) {
-        if let Some(at) = self.holders.iter().position(|holder| holder.id == id) {
-            self.taken -= self.holders.remove(at).map_or(0, |holder| in_lane(holder.slots));
+    pub(super) fn free(&mut self, id: RequestId, flow: FlowId, gate: &Gate, now: Instant) {
+        self.lane.ended(flow, now);
+        let at = self.holders.iter().position(|holder| holder.id == id);
+        if let Some(holder) = at.and_then(|at| self.holders.remove(at)) {
+            self.leave_lane(&holder, gate, now);
+        }
+    }
+
+    fn leave_lane(&mut self, holder: &Holder, gate: &Gate, now: Instant) {
+        let places = in_lane(holder.slots);
+        if places > 0 {
+            self.lane.taken -= places;
+            self.lane.leaves(holder.flow, (holder.began, places * PIECES), gate, now);
         }
     }
 
@@ -100,9 +109,9 @@ impl Slots {
 
 impl Requests {
     /// The next of many pieces that may go.
-    pub(super) fn next_of_lane(&mut self) -> Option<RequestId> {
-        while self.slots.taken < u64::from(self.gate.depth()) {
-            let id = self.slots.lane.pop_front()?;
+    pub(super) fn next_of_lane(&mut self, now: Instant) -> Option<RequestId> {
+        while self.slots.lane.taken < u64::from(self.gate.depth()) {
+            let id = self.slots.lane.next(&self.gate, now)?;
             // Its client may be gone.
             if self.ios.get(id).is_some() {
                 return Some(id);
@@ -134,7 +143,7 @@ pub(super) fn look_at(proxy: &mut Proxy, now: Instant) {
             if waits { CLIENTS } else { ANYBODYS + Duration::from_nanos(FOR_PIECES.as_nanos() * places) };
         let is_over = now.since(holder.since) >= patience && !has_all(proxy, holder.id);
         if is_over && (places > 0 || proxy.requests.gate.give_back(holder.id, now)) {
-            proxy.requests.slots.taken -= places;
+            proxy.requests.slots.leave_lane(&holder, &proxy.requests.gate, now);
             proxy.requests.dirty = true;
         } else {
             proxy.requests.slots.holders.push_back(holder);

@@ -53,6 +53,44 @@ fn requests_of_many_pieces_have_a_lane() {
     assert!(comes(&server, &long));
 }
 
+/// Neighbours had a few reads between two requests of many pieces: behind one they waited at the server, so that nobody's turn was theirs.
+#[test]
+fn after_a_request_of_many_pieces_others_have_their_turn() {
+    let mut world = World::deep(4, "sfq", 8, "[[listen]]\naddress = \"127.0.0.1:0\"");
+    let (long, short) = (strided(1, 20_000), io(1, Direction::Read, 100));
+    let (first, second, beside) = (world.connect(), world.connect(), world.connect_to(1));
+    for (pair, message) in [(&first, &long), (&second, &long), (&beside, &short)] {
+        (&pair.0).write_all(message).expect("sent");
+        world.turn();
+    }
+    assert!(comes(&first.1, &long) && comes(&beside.1, &short) && is_dry(&second.1));
+    world.after(Duration::from_millis(900));
+    let answer = |mut server: &TcpStream| {
+        server.write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
+    };
+    answer(&first.1);
+    world.turn();
+    assert!(is_dry(&second.1), "others wait for their server");
+    world.after(Duration::from_millis(800));
+    answer(&beside.1);
+    world.turn();
+    assert!(is_dry(&second.1), "they may ask again");
+    world.after(Duration::from_millis(101));
+    assert!(comes(&second.1, &long), "nobody else asks for anything");
+    // Others that go on asking have as long as it took.
+    (&beside.0).write_all(&short).expect("sent");
+    world.turn();
+    assert!(comes(&beside.1, &short));
+    (&first.0).write_all(&long).expect("sent");
+    world.after(Duration::from_millis(500));
+    answer(&second.1);
+    world.turn();
+    world.after(Duration::from_millis(499));
+    assert!(is_dry(&first.1));
+    world.after(Duration::from_millis(2));
+    assert!(comes(&first.1, &long));
+}
+
 #[test]
 fn few_pieces_take_one_slot() {
     let mut world = World::deep(4, "sfq", 8, "");
