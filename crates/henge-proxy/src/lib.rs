@@ -6,9 +6,9 @@
 //! ```
 //!
 //! One upstream connection per client connection; never merged, since tags are unique per connection only. An I/O
-//! request waits in the queue of its application's flow until the gate releases it; responses, bulk data, metadata and
-//! requests between servers are never held. Everything is bounded: a pair whose other side does not read is read no
-//! further, and a flow whose queue is full stops the connections that fill it.
+//! request waits in the queue of its application's flow until the gate releases it. Responses, bulk data and requests
+//! between servers are never held, and metadata only where an application asks for much of it. Everything is
+//! bounded: a pair whose other side does not read is read no further, and a flow whose queue is full stops the connections that fill it.
 //!
 //! [`Config`] is the file, [`Proxy`] the loop, [`check`] what `henge proxy --check` says.
 

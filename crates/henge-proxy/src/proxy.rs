@@ -4,6 +4,7 @@ mod connections;
 mod handing;
 mod lane;
 mod leaving;
+mod metadata;
 mod patience;
 mod refused;
 mod requests;
@@ -315,7 +316,10 @@ impl Proxy {
         loop {
             let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.open.get_mut(id).expect("just found");
-            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else {
+            metadata::allow(pair, &self.requests);
+            let moved = pair.move_from_client(&mut self.pairs.conduit);
+            metadata::owe(self, slot, now);
+            let Some(held) = moved? else {
                 charge_stray(self, slot, now);
                 return Ok(());
             };

@@ -1,7 +1,7 @@
 //! One client connection and its twin to the server, watched from both ends.
 //!
 //! The driver shows the unread bytes of a direction; [`Connection`] says how many of them may go on and
-//! what they mean. I/O requests are the only messages it asks to hold. Everything else passes at once, past those
+//! what they mean. It asks to hold I/O requests, and metadata beyond what it is told may pass. Everything else passes at once, past those
 //! held: responses, bulk data of requests let through earlier, requests between servers, and what is not understood.
 //!
 //! ```text
@@ -46,7 +46,8 @@ pub enum ConnectionEvent {
         /// What it asks for, and for whom.
         request: Box<Request>,
     },
-    /// A whole I/O request whose answer cannot be told from others': take it out and queue it. It is over as it goes.
+    /// A whole request whose answer is not waited for: one of I/O that cannot be told from others', or one of metadata beyond those that may
+    /// pass. Take it out and queue it. It is over as it goes.
     HoldAlone {
         /// What it asks for, and for whom.
         request: Box<Request>,
@@ -166,6 +167,8 @@ pub struct Connection {
     asked: BTreeMap<i64, Outstanding>,
     opaque: bool,
     clients_only: bool,
+    /// Of requests but for I/O, how many passed and may.
+    pub metadata: Metadata,
     /// Data that no request explains, either way.
     pub stray: Stray,
     stats: ConnectionStats,
@@ -184,7 +187,7 @@ impl Connection {
 
     /// One that no server comes by: whoever says there that it is a server is held as clients are.
     pub fn of_clients() -> Self {
-        Connection { clients_only: true, ..Self::default() }
+        Connection { clients_only: true, metadata: Metadata::counted(), ..Self::default() }
     }
 
     /// What passed without being understood.
@@ -358,12 +361,12 @@ impl Connection {
             }
             RequestBody::GetAttr { credential, .. } => {
                 self.ask(tag, Outstanding::GetAttr(*credential));
-                ConnectionEvent::Pass
+                self.metadata.pass(request)
             }
-            RequestBody::Other => {
+            RequestBody::Other { .. } => {
                 let config = request.op == Op::GetConfig;
                 self.ask(tag, if config { Outstanding::GetConfig } else { Outstanding::Other });
-                ConnectionEvent::Pass
+                self.metadata.pass(request)
             }
         }
     }
@@ -492,6 +495,43 @@ impl Connection {
         }
         self.opaque = true;
         Step { len: input.len(), what: ConnectionEvent::Opaque }
+    }
+}
+
+/// Requests but for I/O that passed, and that still may, by their weights.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Metadata {
+    /// None where they are not counted.
+    may_pass: Option<u64>,
+    passed: u64,
+}
+
+impl Metadata {
+    /// Where only clients come.
+    fn counted() -> Self {
+        Metadata { may_pass: Some(u64::MAX), passed: 0 }
+    }
+
+    /// Passes at once, or is held where no more may.
+    fn pass(&mut self, request: Request) -> ConnectionEvent {
+        let Some(may) = self.may_pass else { return ConnectionEvent::Pass };
+        let weight = request.weight();
+        if weight > may {
+            return ConnectionEvent::HoldAlone { request: Box::new(request) };
+        }
+        self.may_pass = Some(may - weight);
+        self.passed = self.passed.saturating_add(weight);
+        ConnectionEvent::Pass
+    }
+
+    /// So many may pass from now on, where they are counted.
+    pub fn allow(&mut self, requests: u64) {
+        self.may_pass = self.may_pass.map(|_| requests);
+    }
+
+    /// So many have passed since this was last asked.
+    pub fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.passed)
     }
 }
 

@@ -30,7 +30,8 @@ mod wire;
 
 pub use capability::{Capability, Credential, Hints};
 pub use connection::{
-    Connection, ConnectionEvent, ConnectionStats, IoState, News, Step, Stray, awaits_client, direction,
+    Connection, ConnectionEvent, ConnectionStats, IoState, Metadata, News, Step, Stray, awaits_client,
+    direction,
 };
 pub use distribution::{Distribution, SimpleStripe, Strip};
 pub use encode::{

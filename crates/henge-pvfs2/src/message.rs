@@ -126,8 +126,12 @@ pub struct IoRequest {
 const OF_SERVERS: [Op; 3] = [Op::Other(36), Op::Other(39), Op::Other(40)];
 /// Clients make one object by it, for a symbolic link; servers make thousands.
 const BATCH_CREATE: Op = Op::Other(35);
+/// Attributes of a list of objects.
+const LISTATTR: Op = Op::Other(34);
 /// Parameters of SETPARAM that change nothing: `pvfs2-ping` asks whether a file system and its root are there.
 const CHECKS: [i32; 2] = [2, 3];
+
+const ONE: RequestBody = RequestBody::Other { objects: 0 };
 
 /// What an access asks of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -239,8 +243,11 @@ pub enum RequestBody {
     Administers,
     /// What servers ask of each other.
     OfServers,
-    /// Not looked into.
-    Other,
+    /// Not looked into further.
+    Other {
+        /// Objects that it names beyond one, where it has a list of them.
+        objects: u32,
+    },
 }
 
 /// A request.
@@ -300,17 +307,29 @@ impl Request {
             Op::SetParam => {
                 r.pad(4)?; // fs_id
                 let checks = CHECKS.contains(&r.i32("SETPARAM parameter")?);
-                if checks { RequestBody::Other } else { RequestBody::Administers }
+                if checks { ONE } else { RequestBody::Administers }
             }
             BATCH_CREATE => {
                 r.pad(8)?; // fs_id, kind
                 let one = r.u32("BATCH_CREATE objects")? == 1;
-                if one { RequestBody::Other } else { RequestBody::OfServers }
+                if one { ONE } else { RequestBody::OfServers }
+            }
+            LISTATTR => {
+                r.pad(12)?; // fs_id, mask, padding
+                RequestBody::Other { objects: r.u32("LISTATTR objects")? }
             }
             op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
-            _ => RequestBody::Other,
+            _ => ONE,
         };
         Ok(Request { version, op, capability, user, hints, body })
+    }
+
+    /// What it asks of a server beside I/O, in requests: as much as one more for each 32 objects.
+    pub fn weight(&self) -> u64 {
+        match self.body {
+            RequestBody::Other { objects } => 1 + u64::from(objects) / 32,
+            _ => 1,
+        }
     }
 
     /// Whether another server sent it, or whoever says so; such requests are never held.

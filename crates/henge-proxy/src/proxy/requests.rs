@@ -1,6 +1,7 @@
 //! The way of an I/O request: whose it is, its wait, its release, what the server says of it.
 
 use super::Proxy;
+use super::metadata::{Debt, commands, paid};
 use super::refused::{AllRefused, Refused, refuse};
 use super::slots::{Slots, of_pieces};
 use crate::config::Who;
@@ -36,6 +37,20 @@ pub(super) struct Io {
     slots: u64,
     /// Bytes that moved; until that is known, that will.
     bytes: u64,
+    /// Requests but for I/O that it stands for: none reaches the server as it goes.
+    pays: u64,
+}
+
+impl Io {
+    /// It stands for so many requests that have passed.
+    pub(super) fn of_debt(pair: usize, flow: FlowId, pays: u64) -> Io {
+        Io::of_nothing(pair, flow, 0, pays)
+    }
+
+    fn of_nothing(pair: usize, flow: FlowId, bytes: u64, pays: u64) -> Io {
+        let (extent, striping, message) = (None, None, Some(Vec::new()));
+        Io { pair, flow, tag: None, message, extent, striping, least: 0, slots: 1, bytes, pays }
+    }
 }
 
 /// The gate, and all I/O requests that it has not let go or that are at the server.
@@ -46,6 +61,8 @@ pub(super) struct Requests {
     pub(super) slots: Slots,
     /// Bytes that each flow has moved.
     pub(super) moved: Vec<u64>,
+    /// What each flow owes.
+    pub(super) debts: Vec<Debt>,
     /// The gate may have something to release.
     pub(super) dirty: bool,
     /// Those that were refused are being looked at.
@@ -55,7 +72,16 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn new(gate: Gate, flows: usize) -> Self {
         let (ios, refused, moved) = (Pending::new(), AllRefused::new(flows), vec![0; flows]);
-        Requests { gate, ios, refused, slots: Slots::new(flows), moved, dirty: false, readmits: false }
+        Requests {
+            gate,
+            ios,
+            refused,
+            slots: Slots::new(flows),
+            moved,
+            debts: vec![Debt::default(); flows],
+            dirty: false,
+            readmits: false,
+        }
     }
 
     /// So many bytes of a request move. What is less than its least is charged as that: a request takes its server's time
@@ -111,10 +137,15 @@ impl Proxy {
         }
         let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
         let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
-        let load = io.map_or(Load { bytes: UNREAD, pieces: 1 }, |io| io.estimate());
+        let load = match body {
+            RequestBody::Io(io) => io.estimate(),
+            RequestBody::UnreadIo => Load { bytes: UNREAD, pieces: 1 },
+            _ => Load { bytes: 0, pieces: came.held.request.weight() * PIECE },
+        };
         let least = load.pieces.saturating_mul(self.config.least / PIECE).max(self.config.least);
         let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
-        let request = Request::new(id, flow, op, offset, load.bytes.max(least), now);
+        let commands = commands(came.held.request.weight());
+        let request = Request { commands, ..Request::new(id, flow, op, offset, load.bytes.max(least), now) };
         if self.requests.gate.submit(request, now).is_err() {
             return refuse(self, came);
         }
@@ -123,9 +154,9 @@ impl Proxy {
             peers.arrived(flow, striping.as_ref(), now);
         }
         let Held { tag, message, .. } = came.held;
-        let slots = of_pieces(load.pieces);
+        let slots = if io.is_some() { of_pieces(load.pieces) } else { 1 };
         let (pair, message, bytes) = (came.pair, Some(message), load.bytes);
-        let io = Io { pair, flow, tag, message, extent, striping, least, slots, bytes };
+        let io = Io { pair, flow, tag, message, extent, striping, least, slots, bytes, pays: 0 };
         let id = self.requests.ios.insert(io);
         self.patience.waits(id, came.since);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
@@ -244,10 +275,7 @@ pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
     let id = proxy.requests.ios.next_id();
     let request = Request::new(id, flow, Op::Read, 0, bytes.max(proxy.config.least), now);
     if proxy.requests.gate.submit(request, now).is_ok() {
-        let (extent, striping, least) = (None, None, proxy.config.least);
-        let message = Some(Vec::new());
-        let io = Io { pair: slot, flow, tag: None, message, extent, striping, least, slots: 1, bytes };
-        proxy.requests.ios.insert(io);
+        proxy.requests.ios.insert(Io::of_nothing(slot, flow, bytes, 0));
         proxy.requests.dirty = true;
         if let Some(peers) = &mut proxy.peers {
             peers.arrived(flow, None, now);
@@ -263,7 +291,7 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
     let served = proxy.requests.gate.complete(id, failed, now);
     let request = &served.request;
     proxy.requests.moved[request.flow.index()] += io.bytes;
-    if let Some(recorder) = &mut proxy.recorder {
+    if let Some(recorder) = proxy.recorder.as_mut().filter(|_| io.pays == 0) {
         recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
     }
     if let Some(peers) = &mut proxy.peers {
@@ -272,6 +300,9 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
         if foreign > Cost::ZERO {
             proxy.requests.gate.foreign(request.flow, foreign, now);
         }
+    }
+    if io.pays > 0 {
+        paid(proxy, io.pair, io.flow, io.pays, now);
     }
 }
 
