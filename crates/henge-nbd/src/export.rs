@@ -87,7 +87,7 @@ impl Export {
 
 /// The exports of a server, numbered. An export keeps its number as long as it is there, whatever others come and go.
 pub trait Exports {
-    /// How many LIST shows.
+    /// How many LIST shows at most; it costs the same however many there are.
     fn count(&self) -> usize;
     /// Exports from number `from` on, with their numbers, in the order of LIST.
     fn list(&self, from: usize) -> impl Iterator<Item = (usize, &Export)>;
