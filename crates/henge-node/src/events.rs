@@ -1,11 +1,13 @@
 //! What happened to the disks, kept across restarts: a bounded log of JSON lines in the state directory.
 //!
-//! The newest [`KEPT`] events are held in memory and in `events.jsonl`; once the file holds twice as many it is written
+//! [`KEPT`] events are held in memory and in `events.jsonl`. Where one more comes, the oldest goes of whoever has most: so a tenant whose disk
+//! changes without end loses its own past, and not what was said of others' promises. Once the file holds twice as many it is written
 //! anew (beside, then renamed). Lines that cannot be read, as after a crash in the middle of one, are left out.
 //! Off the data path: the control socket's threads and the watcher write here.
 
 use henge_api::{Event, EventKind};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -27,8 +29,45 @@ pub(crate) struct Events {
     inner: Mutex<Inner>,
 }
 
+/// Events by number.
+#[derive(Default)]
+struct Kept {
+    events: BTreeMap<u64, Event>,
+    by_whom: BTreeMap<String, BTreeSet<u64>>,
+}
+
+/// Whose an event is: a manager's tenants have names that end before a dot, and what was refused is everybody's.
+fn whose(event: &Event) -> &str {
+    match event.kind {
+        EventKind::Refused => "",
+        _ => event.name.split('.').next().unwrap_or_default(),
+    }
+}
+
+impl Kept {
+    fn add(&mut self, event: Event) {
+        self.remove(event.seq);
+        self.by_whom.entry(whose(&event).to_owned()).or_default().insert(event.seq);
+        self.events.insert(event.seq, event);
+        if self.events.len() > KEPT {
+            let most = self.by_whom.values().max_by_key(|of| (of.len(), Reverse(of.first().copied())));
+            let oldest = most.and_then(|of| of.first().copied());
+            oldest.into_iter().for_each(|seq| self.remove(seq));
+        }
+    }
+
+    fn remove(&mut self, seq: u64) {
+        let Some(event) = self.events.remove(&seq) else { return };
+        let Some(theirs) = self.by_whom.get_mut(whose(&event)) else { return };
+        theirs.remove(&seq);
+        if theirs.is_empty() {
+            self.by_whom.remove(whose(&event));
+        }
+    }
+}
+
 struct Inner {
-    kept: VecDeque<Event>,
+    kept: Kept,
     next: u64,
     file: Option<File>,
     /// None where nothing is remembered.
@@ -43,7 +82,7 @@ impl Events {
     pub(crate) fn open(folder: Option<&Path>) -> Events {
         let path = folder.map(|folder| folder.join("events.jsonl"));
         let kept = path.as_ref().and_then(|path| File::open(path).ok()).map(read).unwrap_or_default();
-        let next = kept.back().map_or(1, |e| e.seq + 1);
+        let next = kept.events.keys().next_back().map_or(1, |seq| seq + 1);
         let mut inner = Inner { kept, next, file: None, path, lines: 0, torn: false };
         inner.mend();
         Events { inner: Mutex::new(inner) }
@@ -70,10 +109,7 @@ impl Events {
             _ => tracing::info!(event = kind.as_str(), name, detail = event.detail),
         }
         inner.append(&event);
-        inner.kept.push_back(event);
-        if inner.kept.len() > KEPT {
-            inner.kept.pop_front();
-        }
+        inner.kept.add(event);
         if inner.lines > 2 * KEPT || inner.torn {
             inner.mend();
         }
@@ -82,8 +118,9 @@ impl Events {
     /// The newest `most`, oldest first, of one name or of all, that came after `after`.
     pub(crate) fn after(&self, name: Option<&str>, after: u64, most: usize) -> Vec<Event> {
         let inner = self.lock();
-        let of = |e: &&Event| e.seq > after && name.is_none_or(|n| n == e.name);
-        let mut found: Vec<Event> = inner.kept.iter().rev().filter(of).take(most).cloned().collect();
+        let of = |e: &&Event| name.is_none_or(|n| n == e.name);
+        let later = inner.kept.events.range(after.saturating_add(1)..).rev().map(|(_, event)| event);
+        let mut found: Vec<Event> = later.filter(of).take(most).cloned().collect();
         found.reverse();
         found
     }
@@ -108,12 +145,12 @@ impl Events {
                     EventKind::Refused | EventKind::Scheduler | EventKind::Started | EventKind::Storage
                 )
         };
-        inner.kept.iter().rev().find(about).map(|e| e.kind)
+        inner.kept.events.values().rev().find(about).map(|e| e.kind)
     }
 }
 
-fn read(file: File) -> VecDeque<Event> {
-    let mut kept = VecDeque::new();
+fn read(file: File) -> Kept {
+    let mut kept = Kept::default();
     let mut reader = BufReader::new(file);
     let mut line = Vec::new();
     loop {
@@ -126,10 +163,7 @@ fn read(file: File) -> VecDeque<Event> {
         else {
             continue;
         };
-        kept.push_back(event);
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
+        kept.add(event);
     }
 }
 
@@ -160,13 +194,13 @@ impl Inner {
     fn rewrite(&mut self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let mut text = Vec::new();
-        for event in &self.kept {
+        for event in self.kept.events.values() {
             serde_json::to_writer(&mut text, event)?;
             text.push(b'\n');
         }
         henge_io::replace(path, &text)?;
         self.file = Some(OpenOptions::new().append(true).open(path)?);
-        self.lines = self.kept.len();
+        self.lines = self.kept.events.len();
         Ok(())
     }
 }
@@ -197,6 +231,25 @@ mod tests {
         assert!(events.knows("d0") && !events.knows("d1") && !events.knows("d2"));
         assert!(!events.was_removed("d0") && events.was_removed("d1"));
         assert!(!events.was_removed("d2"), "what is too old to be remembered is not removed by that");
+    }
+
+    #[test]
+    fn nobody_makes_the_node_forget_what_others_did() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = Events::open(Some(dir.path()));
+        (0..9).for_each(|_| events.note(EventKind::Violated, "bob.web", ""));
+        (0..9).for_each(|_| events.note(EventKind::Changed, "own", ""));
+        // A tenant of a manager with as many disks as it likes.
+        (0..2 * KEPT).for_each(|i| events.note(EventKind::Changed, &format!("ann.{i}"), ""));
+        (0..2 * KEPT).for_each(|i| events.note(EventKind::Refused, &format!("{i}"), ""));
+        drop(events);
+        let events = Events::open(Some(dir.path()));
+        let of = |name: &str| events.after(Some(name), 0, KEPT).len();
+        assert_eq!((of("bob.web"), of("own")), (9, 9));
+        let all = events.after(None, 0, 2 * KEPT);
+        assert!(all.len() == KEPT && all.is_sorted_by_key(|event| event.seq));
+        let theirs = all.iter().filter(|event| event.name.starts_with("ann.")).count();
+        assert!(theirs.abs_diff(KEPT / 2) < 20, "{theirs}");
     }
 
     #[test]
