@@ -2,13 +2,14 @@
 //! has other clients. So may a cluster, in whose images the tables of shared disks lie: these have a thread of their own.
 
 use henge_backend::ImageMetadata;
+use henge_tls::OncePerSecond;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// How long the end waits for a cluster.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -147,8 +148,13 @@ impl Drop for Writer {
 }
 
 fn work(todo: &Receiver<ToDo>, tell: &Sender<Done>, wake: &OwnedFd) {
+    let told = OncePerSecond::default();
     for next in todo {
-        if tell.send(carry_out(next)).is_ok() {
+        let done = carry_out(next);
+        if let Some(e) = trouble(&done, &told, SystemTime::now()) {
+            tracing::warn!("the reservations of disk \"{}\" could not be kept or read: {e}", done.name);
+        }
+        if tell.send(done).is_ok() {
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
     }
@@ -165,10 +171,12 @@ pub(super) fn carry_out(ToDo { name, number, medium, what }: ToDo) -> Done {
         (Medium::Image(metadata), What::Remove) => metadata.write(EMPTY).map(|()| None),
         (Medium::Image(metadata), What::Read) => metadata.read(),
     };
-    if let Err(e) = &outcome {
-        tracing::warn!("the reservations of disk \"{name}\" could not be kept or read: {e}");
-    }
     Done { name, number, outcome }
+}
+
+/// What went wrong, if the log is to say so: clients have as many failures as they ask for.
+fn trouble<'a>(done: &'a Done, told: &OncePerSecond, now: SystemTime) -> Option<&'a io::Error> {
+    done.outcome.as_ref().err().filter(|_| told.is_due(now))
 }
 
 /// What an image's metadata says where nobody has reserved it: it stays when its disk goes.
@@ -184,9 +192,8 @@ fn remove(file: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{EMPTY, Medium, Writer};
+    use super::*;
     use henge_iscsi::scsi::Reservations;
-    use std::sync::Arc;
 
     #[test]
     fn what_is_written_is_told_and_what_cannot_be_too() {
@@ -218,5 +225,17 @@ mod tests {
     #[test]
     fn an_image_that_stays_is_left_without_reservations() {
         assert_eq!(Reservations::default().text(), EMPTY);
+    }
+
+    /// Each reservation that a client asks for on a node without a `state_dir`, or with a full one.
+    #[test]
+    fn the_log_says_once_in_a_second_what_goes_wrong() {
+        let (told, second) = (OncePerSecond::default(), std::time::UNIX_EPOCH + Duration::from_secs(5));
+        let fails = |number| {
+            let (name, what) = ("web".to_owned(), What::Write(String::new()));
+            carry_out(ToDo { name, number, medium: Medium::Nothing, what })
+        };
+        let said = |at| (0..1000).filter(|n| trouble(&fails(*n), &told, at).is_some()).count();
+        assert_eq!((said(second), said(second), said(second + Duration::from_secs(1))), (1, 0, 1));
     }
 }
