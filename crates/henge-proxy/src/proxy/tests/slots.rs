@@ -104,6 +104,7 @@ fn metadata_beyond_its_share_waits_its_turn() {
     assert_eq!(come(&noop), 200, "nobody else asks for anything");
     let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
     assert_eq!((meters.completed.bytes, meters.pending), (200 * LEAST, 0));
+    assert_eq!(meters.faults, meters.completed.requests, "the server was not that quick");
     // There is one slot.
     other.write_all(&read).expect("sent");
     world.turn();
