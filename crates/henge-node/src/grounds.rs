@@ -33,6 +33,9 @@ pub(crate) fn look(config: &NodeConfig) -> Grounds {
             Some(profile) => measured(pool, profile.iops, profile.service, &promised, &mut found),
         }
         let disks = config.disks.iter().filter(|disk| disk.pools.contains(&number)).count();
+        if disks > 1 {
+            loose(pool, &promised, &mut found);
+        }
         if disks > 1 && !promised.is_empty() {
             fixed_depth(pool, &promised, &mut found);
         }
@@ -69,9 +72,12 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
     for disk in promised {
         // A pool reserves its part as many times as the leeway says.
         let part = disk.contract.part(disk.leeway, disk.pools.len() as u64);
-        match &disk.contract.rate {
-            Some(rate) if rate.unit == CostUnit::Requests => {
-                sum += part.rate.map_or(0.0, |rate| rate.per_second as f64 / 1e6);
+        // These two reserve what a latency takes for the requests that may be pending.
+        let reserves = matches!(pool.scheduler.name.as_str(), "vc" | "cvc");
+        let rate = |c: &Contract| c.rate.or_else(|| c.rate_of_latency().filter(|_| reserves));
+        match &rate(&disk.contract) {
+            Some(rate_of) if rate_of.unit == CostUnit::Requests => {
+                sum += rate(&part).map_or(0.0, |rate| rate.per_second as f64 / 1e6);
             }
             Some(rate) => found.warnings.push(format!(
                 "warning  disk {}: a rate of {rate} counts {}; pool {} was measured in requests a second, so nobody knows whether it fits",
@@ -104,6 +110,23 @@ fn measured(pool: &PoolConfig, iops: f64, service: f64, promised: &[&DiskConfig]
     found.lines.push(format!(
         "grounds  pool {name}: measured {iops:.0}/s, promised {sum:.0}/s; {left:.0}/s may still be promised"
     ));
+}
+
+/// A latency for any amount is kept for no more than the disk's weight's share, where the depth follows promises; and elsewhere at the price of others' promises.
+fn loose(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
+    for disk in promised {
+        let DiskConfig { name, contract, .. } = disk;
+        let Some(latency) =
+            contract.latency.filter(|_| contract.rate.is_none() && contract.pending.is_none())
+        else {
+            continue;
+        };
+        found.warnings.push(format!(
+            "warning  disk {name}: a latency of {} on pool {} says nothing of how much it is for; beyond the disk's share by weight it is \
+             not kept, or breaks others' promises: state a rate",
+            latency.bound, pool.name,
+        ));
+    }
 }
 
 /// On a device with many requests at once, whoever floods it decides what a promise is worth, unless the depth gives way. An emulated one is no
@@ -230,6 +253,34 @@ mod tests {
         ] {
             assert_eq!(warned(medium, scheduler, disks), [""; 0], "{medium} {scheduler}");
         }
+    }
+
+    #[test]
+    fn a_latency_for_any_amount_is_a_warning_beside_others() {
+        let warned_by = |scheduler: &str, disks: &str| {
+            let text = format!(
+                "[[pool]]\nname = \"p\"\nmemory = true\ncapacity = \"1GiB\"\nscheduler = \"{scheduler}\"\n\
+                 profile = {{ iops = \"1000/s\", service = \"1ms\" }}\n{disks}"
+            );
+            let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+            look(&config)
+        };
+        let warned = |disks: &str| warned_by("edf", disks);
+        let (loose, bulk) = (disk("web", "latency = \"5ms\""), disk("bulk", "weight = 1"));
+        let found = warned(&(loose.clone() + &bulk)).warnings;
+        assert!(
+            found.len() == 1 && found[0].contains("disk web") && found[0].contains("state a rate"),
+            "{found:?}"
+        );
+        assert_eq!(warned(&loose).warnings, [""; 0], "it has no neighbours");
+        let rated = disk("web", "latency = \"5ms\", rate = \"10/s\"");
+        assert_eq!(warned(&(rated + &bulk)).warnings, [""; 0]);
+        // Nine within 20 ms are 500 a second and one more at each time.
+        let text = disk("web", "latency = \"20ms\", pending = 9") + &bulk;
+        assert!(warned(&text).lines[0].contains("promised 0/s"), "it reserves nothing");
+        let pending = warned_by("cvc", &text);
+        assert!(pending.lines[0].contains("promised 500/s"), "{:?}", pending.lines);
+        assert_eq!(warned_by("cvc", &disk("web", "latency = \"8ms\", pending = 9")).refused.len(), 1);
     }
 
     #[test]

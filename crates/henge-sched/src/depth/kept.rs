@@ -17,6 +17,7 @@
 //! held back: those that were promised neither, and those that have more than twice theirs. Together they may send the scheduler a pace P of work a second, divided
 //! by weight, and 1.5 of what they are promised besides. Work is bytes, and 16 KiB for each request. They send it all at the beginning of each *turn*,
 //! which lasts 16 times what their requests take at the device (64 to 500 ms), and nothing for the rest of it.
+//! A latency without a rate, and without a `pending`, is for no more than the flow's weight's share of the work of all. Whoever has more is one of the others.
 //! Whoever was promised a rate sends beside the pace twice that at most, with its burst and 250 ms of it saved up. It has nothing saved up when it comes or
 //! its promise changes. Who comes anew has what the last that was removed had left of its turn.
 //!
@@ -236,9 +237,10 @@ impl Kept {
 
     /// The flow's, which has a request in this window.
     fn watched(&mut self, id: FlowId) -> Option<&mut Watched> {
+        let weights = self.weights_count();
         let flow = self.flows.get_mut(id)?;
         if flow.window.number != self.window.number {
-            flow.begin(self.window.number);
+            flow.begin(self.window.number, weights);
             self.window.joined(id, flow);
         }
         Some(flow)
@@ -329,8 +331,10 @@ impl Kept {
     fn judge_all(&mut self, now: Instant, time: u64) -> Judged {
         let mut all = Judged { kept: u64::MAX, factor: u64::MAX, behind: false };
         let shares = self.weights_count().then(|| self.weights());
+        let there = self.all(now, time);
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
+            flow.compare(there.weights, there.work);
             let one = match shares {
                 Some(weights) => flow.judge_share(weights, &self.shares.quiet, time, now),
                 None => flow.judge(now, time),

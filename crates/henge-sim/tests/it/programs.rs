@@ -5,7 +5,7 @@
 
 use crate::attackers::{little, promised, settings};
 use crate::isolation::{ATTACKERS, Load, VICTIMS, World, alone, load};
-use henge_core::{Contract, Duration, Op};
+use henge_core::{Contract, Duration, Latency, Op};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
@@ -235,5 +235,22 @@ fn who_comes_with_a_flood_fills_no_scheduler() {
     for seed in 7..9 {
         let least = Cell::new("sata-ssd", "sfq", VICTIMS[0]).least(&program, seed);
         assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    }
+}
+
+/// A latency without a rate was for any amount, so nothing held back a flood that had one: `edf` left a reader 0.015 of its rate.
+#[test]
+fn a_latency_for_any_amount_takes_no_rate() {
+    for device in ["nvme-dc", "sata-ssd"] {
+        let cell = Cell::new(device, "edf", VICTIMS[0]);
+        let due = cell.due(1);
+        let latency = Some(Latency { bound: Duration::from_millis(1), percentile: 950_000 });
+        let mut world = World::new(device, "edf", &settings("edf"), 1);
+        world.add(VICTIMS[0], &promised("edf", due, cell.bound), Duration::ZERO);
+        let flood = load("flood", &[(Op::Write, 1 << 20)], 32);
+        world.add(flood, &Contract { latency, ..Contract::best_effort() }, Duration::from_millis(200));
+        world.run(Duration::from_secs(3), 2);
+        let seconds = world.of(0).seconds;
+        assert!(seconds.iter().all(|n| *n as f64 >= 0.99 * due), "{device}: {seconds:?} of {due}");
     }
 }

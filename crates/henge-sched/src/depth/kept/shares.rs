@@ -78,6 +78,8 @@ pub(super) struct Share {
     /// What it did a second before others were held back; and what it does while they are.
     before: u64,
     reference: u64,
+    /// A latency of its is for any amount, and it had more than its weight's share of the work in its last window.
+    pub above: bool,
     /// The look at shares in which it was there last.
     pub look: u64,
     /// What it had when a trial found that to be enough.
@@ -164,12 +166,13 @@ impl Quiet {
 }
 
 /// What all flows of a window had.
-struct All {
+pub(super) struct All {
     now: Instant,
     time: u64,
     depth: u64,
     flows: u128,
-    weights: u128,
+    pub weights: u128,
+    pub work: u128,
     cost: u128,
     places: u128,
 }
@@ -281,14 +284,15 @@ impl Kept {
     }
 
     /// What the flows of this window had.
-    fn all(&self, now: Instant, time: u64) -> All {
-        let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
+    pub(super) fn all(&self, now: Instant, time: u64) -> All {
+        let active = || self.window.active.iter().filter_map(|id| self.flows.get(*id));
         All {
             now,
             time,
             depth: u64::from(self.part.of(self.most)),
             flows: self.window.active.len() as u128,
-            weights: active.map(|flow| u128::from(flow.promise.weight)).sum(),
+            weights: active().map(|flow| u128::from(flow.promise.weight)).sum(),
+            work: active().map(|flow| u128::from(flow.window.total)).sum(),
             cost: self.window.seen.all_cost,
             places: self.window.seen.places,
         }

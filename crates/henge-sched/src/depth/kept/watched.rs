@@ -14,13 +14,16 @@ pub(super) struct Promise {
     pub latency: Option<Latency>,
     /// How long its burst takes at its rate.
     burst: Duration,
+    /// A latency, and nothing says for how much.
+    loose: bool,
 }
 
 impl Promise {
     pub fn of(contract: &Contract) -> Self {
         let Contract { rate, latency, burst, .. } = *contract;
         let burst = rate.zip(burst).map_or(Duration::ZERO, |(rate, burst)| rate.time_for(burst));
-        Promise { weight: contract.weight(), rate, latency, burst }
+        let loose = latency.is_some() && rate.is_none() && contract.pending.is_none();
+        Promise { weight: contract.weight(), rate, latency, burst, loose }
     }
 
     /// More than a share.
@@ -133,17 +136,20 @@ impl Watched {
         }
     }
 
-    pub fn begin(&mut self, number: u64) {
+    /// A window begins, in which weights are promises or not.
+    pub fn begin(&mut self, number: u64, weights: bool) {
         if self.window.number + 1 < number {
             // Too long ago to say that it is ahead.
-            (self.kept, self.came) = (0, number);
+            (self.kept, self.share.above, self.came) = (0, false, number);
         }
+        self.share.protected &= weights;
         self.window = FlowWindow { number, ..FlowWindow::default() };
     }
 
     /// It has another promise: what was seen says nothing of that.
     pub fn begin_anew(&mut self) {
-        (self.lag, self.kept, self.respite, self.spent) = (0, 0, Respite::none(), None);
+        (self.lag, self.kept, self.share.above, self.respite, self.spent) =
+            (0, 0, false, Respite::none(), None);
         (self.share.protected, self.share.look) = (false, 0);
     }
 
@@ -163,12 +169,12 @@ impl Watched {
 
     /// Nobody holds it back: it does not have more than was promised.
     pub fn is_exempt(&self) -> bool {
-        self.share.protected || (self.promise.is_firm() && self.kept < AHEAD)
+        self.share.protected || (self.promise.is_firm() && self.kept < AHEAD && !self.share.above)
     }
 
     /// Whether a request is held neither to the pace, where there is one, nor to the `many` that the scheduler has of a flow.
     pub fn goes_beside(&mut self, request: &Request, paced: bool, many: bool, now: Instant) -> bool {
-        if !self.is_exempt() || !self.promise.is_firm() {
+        if !self.is_exempt() || self.promise.rate.is_none() {
             return self.is_exempt() && !many;
         }
         !(paced || many) || !self.is_ahead(request, now)
@@ -191,6 +197,12 @@ impl Watched {
         time.saturating_sub(self.window.idle + gone)
     }
 
+    /// Sees whether it has more than its share of what flows of all these weights did.
+    pub fn compare(&mut self, weights: u128, work: u128) {
+        let more = u128::from(self.window.total) * weights > work * u128::from(self.promise.weight);
+        self.share.above = self.promise.loose && more;
+    }
+
     /// How well its promise was kept, where it has one.
     pub fn judge(&mut self, now: Instant, time: u64) -> Option<Judged> {
         if self.window.done == 0 {
@@ -207,6 +219,10 @@ impl Watched {
             let few = each.saturating_mul(4).saturating_add(rate.per_second / 200);
             let kept = self.window.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > few });
+        }
+        if self.share.above {
+            self.lag = 0;
+            return Some(Judged { kept: WHOLE, factor: MORE, behind: false });
         }
         if let Some(latency) = self.promise.latency {
             let allowed = self.window.done * u64::from(1_000_000 - latency.percentile) / 1000;
