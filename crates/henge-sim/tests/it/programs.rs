@@ -238,6 +238,18 @@ fn who_comes_with_a_flood_fills_no_scheduler() {
     }
 }
 
+/// A third disk, whose small reads and large ones take turns, made a flood of writes count as behind. What a reader does beside that flood was then taken for what
+/// it does alone: `sfq` left it 0.27 of its share.
+#[test]
+fn who_makes_a_flood_look_behind_hides_no_share() {
+    let send = |kind, outstanding, sequential| Act::Send { kind, outstanding, sequential, burst: 0 };
+    let program = [vec![(send(7, 4, false), 1)], vec![(send(3, 16, true), 30), (send(0, 2, true), 1)]];
+    for seed in 7..9 {
+        let least = Cell::new("sata-ssd", "sfq", VICTIMS[0]).least(&program, seed);
+        assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    }
+}
+
 /// A latency without a rate was for any amount, so nothing held back a flood that had one: `edf` left a reader 0.015 of its rate.
 #[test]
 fn a_latency_for_any_amount_takes_no_rate() {

@@ -22,6 +22,17 @@
 //! the earliest. If such flows come again and again, that is 128 turns, then 256, to 1024: each time costs who is protected a third of a second. Who came
 //! and is not behind is no reason.
 //!
+//! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
+//! beside the rest of those behind, they have a trial of their own, [`NARROWER`] times at most. If what they have alone is short, and they had less than that part of
+//! it beside the rest, only they are protected. Otherwise all who were behind are:
+//!
+//! ```text
+//!   together · W' < reference · W       W': weights of all who were behind, W: of those who had little beside them
+//! ```
+//!
+//! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
+//! follows at half of the pace, and again while it shows a tenth more.
+//!
 //! **Why turns.** To hold back writes evenly leaves some die programming at all times, and a reader of all dies meets it. All writes in one part of a
 //! turn cost the reader that part. So each has about its share of what it has alone, and both together what the device gives one of them.
 //!
@@ -47,6 +58,9 @@ pub(super) const TRIAL: u64 = 64;
 /// And at most, where flows come again and again.
 const TRIAL_MAX: u64 = 1024;
 
+/// Trials for ever fewer of those behind.
+const NARROWER: u32 = 3;
+
 /// Weights as promises.
 pub(super) struct Shares {
     /// They are promises, where nobody was promised more.
@@ -55,6 +69,16 @@ pub(super) struct Shares {
     pub trial: bool,
     pub quiet: Quiet,
     look: Look,
+    /// The trial is for some of those behind.
+    narrower: Option<Narrower>,
+}
+
+/// Those behind, of whom some have a trial of their own.
+#[derive(Clone, Copy)]
+struct Narrower {
+    /// The weights of all.
+    own: u64,
+    trials: u32,
 }
 
 impl Shares {
@@ -64,6 +88,7 @@ impl Shares {
             trial: false,
             quiet: Quiet::default(),
             look: Look { number: 0, at: Instant::ZERO, turns: TRIAL },
+            narrower: None,
         }
     }
 }
@@ -78,6 +103,10 @@ pub(super) struct Share {
     /// What it did a second before others were held back; and what it does while they are.
     before: u64,
     reference: u64,
+    /// What it did in the trial before this one, of the same flows.
+    former: u64,
+    /// What it does beside all others who were behind, where some of them had a trial of their own.
+    together: u64,
     /// A latency of its is for any amount, and it had more than its weight's share of the work in its last window.
     pub above: bool,
     /// The look at shares in which it was there last.
@@ -263,24 +292,30 @@ impl Kept {
             return;
         }
         (self.shares.look.number, self.shares.look.at) = (self.shares.look.number + 1, now);
+        self.shares.narrower = None;
         let mut behind = 0;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             flow.share.heavier = u128::from(flow.promise.weight) * all.flows > all.weights;
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
+            (flow.share.former, flow.share.together) = (0, 0);
             (flow.lag, flow.share.look) = (0, self.shares.look.number);
             flow.share.protected =
                 all.has_little(flow) && flow.came < self.window.number && !flow.had_enough(now);
             behind += usize::from(flow.share.protected);
         }
         if behind > 0 && behind < self.window.seen.flows as usize {
-            self.shares.trial = true;
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
-            self.pace.allowed = self.pace.sent / 2;
-            self.pace.settle(self.inside, now);
+            self.begin_trial(now);
         }
+    }
+
+    /// The others have half of what they sent, for a turn.
+    fn begin_trial(&mut self, now: Instant) {
+        (self.shares.trial, self.pace.allowed) = (true, self.pace.sent / 2);
+        self.pace.settle(self.inside, now);
     }
 
     /// What the flows of this window had.
@@ -330,21 +365,30 @@ impl Kept {
 
     /// A trial is over: either the flows have no more than before, or the others have a pace from now on.
     fn conclude(&mut self, now: Instant, time: u64) {
-        let (own, all) = self.weights();
-        let there = |flow: &Watched| flow.share.protected && flow.here(now, time) >= time / 4 * 3;
-        let there = self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(there);
+        let (mut own, all) = self.weights();
+        let there = self.protected().any(|flow| flow.here(now, time) >= time / 4 * 3);
         if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
             // The others were at the device to the end.
             (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
             return self.pace.settle(self.inside, now);
         }
-        let mut short = false;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
             flow.share.learn(&flow.window, &self.shares.quiet, time);
-            let due = flow.share.due((own, all));
-            let enough = if flow.share.heavier { SHORT } else { SHORT_OF_EQUALS };
-            short |= u128::from(flow.share.before) * u128::from(WHOLE) < due * u128::from(enough);
+        }
+        if self.narrows(own, now, time) {
+            return self.begin_trial(now);
+        }
+        let mut short = self.is_short((own, all));
+        if (!short || self.shares.narrower.is_some()) && self.rises() {
+            (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
+            return self.pace.settle(self.inside, now);
+        }
+        if let Some(wide) = self.shares.narrower.take().filter(|wide| !short || self.suffices(own, wide.own))
+        {
+            self.widen();
+            own = wide.own;
+            short = self.is_short((own, all));
         }
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
@@ -356,6 +400,76 @@ impl Kept {
         } else {
             self.pace.allowed = NO_END;
             self.pace.patience.0 = TRIAL * self.pace.turn;
+        }
+    }
+
+    /// Those of this window for whose sake others are held back.
+    fn protected(&self) -> impl Iterator<Item = &Watched> {
+        let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
+        active.filter(|flow| flow.share.protected)
+    }
+
+    /// Whether one of them had less than its due before.
+    fn is_short(&self, weights: (u64, u64)) -> bool {
+        self.protected().any(|flow| {
+            let enough = if flow.share.heavier { SHORT } else { SHORT_OF_EQUALS };
+            u128::from(flow.share.before) * u128::from(WHOLE) < flow.share.due(weights) * u128::from(enough)
+        })
+    }
+
+    /// Some of them have little beside the others of them: only those are protected in the trial that follows.
+    fn narrows(&mut self, own: u64, now: Instant, time: u64) -> bool {
+        let wide = self.shares.narrower.unwrap_or(Narrower { own, trials: 0 });
+        let mut all = All { flows: 0, weights: 0, cost: 0, places: 0, ..self.all(now, time) };
+        for flow in self.protected() {
+            all.flows += 1;
+            all.weights += u128::from(flow.promise.weight);
+            all.cost += u128::from(flow.window.cost);
+            all.places += u128::from(flow.window.places);
+        }
+        let behind = self.protected().filter(|flow| all.has_little(flow)).count();
+        if wide.trials == NARROWER || behind == 0 || behind as u128 == all.flows {
+            return false;
+        }
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
+            if wide.trials == 0 {
+                flow.share.together = flow.share.reference.max(1);
+            }
+            (flow.share.reference, flow.share.former) = (0, 0);
+            flow.share.protected = all.has_little(flow);
+        }
+        self.shares.narrower = Some(Narrower { trials: wide.trials + 1, ..wide });
+        true
+    }
+
+    /// What they have alone may be more yet, while the device is about what the others left in its buffers: another trial at half of the pace says.
+    fn rises(&mut self) -> bool {
+        let rises =
+            |flow: &Watched| u128::from(flow.share.reference) * 10 > u128::from(flow.share.former) * 11;
+        if self.pace.allowed <= self.pace.sent / GENTLE || !self.protected().any(rises) {
+            return false;
+        }
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
+            (flow.share.former, flow.share.reference) = (flow.share.reference, 0);
+        }
+        true
+    }
+
+    /// Whether those who had a trial of their own have their part of what they have alone beside all who were behind, too.
+    fn suffices(&self, own: u64, wide: u64) -> bool {
+        self.protected().all(|flow| {
+            let (together, alone) = (u128::from(flow.share.together), u128::from(flow.share.reference));
+            together * u128::from(wide) * 20 >= alone * u128::from(own) * 19
+        })
+    }
+
+    /// All who were behind are protected.
+    fn widen(&mut self) {
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.together > 0) else { continue };
+            (flow.share.reference, flow.share.protected) = (flow.share.together, true);
         }
     }
 }
