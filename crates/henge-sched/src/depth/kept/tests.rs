@@ -167,6 +167,26 @@ fn the_scheduler_has_a_bounded_number_of_a_flows_requests_beyond_its_promise() {
     }
 }
 
+/// A disk that others were held back for by weight had stayed beside all turns once another one was promised a rate.
+#[test]
+fn whom_weights_protected_has_turns_beside_a_rate() {
+    let mut kept = Kept::new(32, true);
+    let at = |ms| Instant::ZERO + Duration::from_millis(ms);
+    (0..2).for_each(|flow| kept.set_flow(FlowId(flow), Some(&Contract::weighted(1))));
+    let both = |kept: &mut Kept, ms| {
+        (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(ms)));
+    };
+    both(&mut kept, 0);
+    kept.flows[FlowId(0)].share.protected = true;
+    kept.restart(at(300));
+    both(&mut kept, 300);
+    assert!(kept.flows[FlowId(0)].is_exempt(), "weights are promises");
+    kept.set_flow(FlowId(1), Some(&Contract::reserved(Rate::requests(1000))));
+    kept.restart(at(600));
+    both(&mut kept, 600);
+    assert!(!kept.flows[FlowId(0)].is_exempt());
+}
+
 /// What goes beside a pace is twice the rate, and what it saved; it had been 1.5 times the rate more.
 #[test]
 fn a_promise_is_good_for_twice_its_rate_beside_a_pace() {
