@@ -15,13 +15,14 @@ use crate::core::Core;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use problem::Problem;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::limit::RequestBodyLimitLayer;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -34,6 +35,9 @@ const BODY_MAX: usize = 64 << 10;
 const REQUESTS_MAX: usize = 512;
 /// Of them of one token, whoever holds it: requests may wait for nodes, and one tenant's must leave room for others'.
 const EACH_MAX: usize = 64;
+/// Of these, requests that look and wait for nothing: a list of thousands of disks has all of the core while it is made, and the others' requests
+/// wait behind as many as one token has there.
+const LOOKS_MAX: usize = 2;
 
 /// What handlers have.
 #[derive(Clone)]
@@ -170,23 +174,44 @@ async fn too_long(response: Response) -> Response {
 
 /// Requests under way, by a hash of what they carry as their token.
 #[derive(Default)]
-struct Busy(Mutex<HashMap<String, usize>>, AtomicUsize);
+struct Busy(Mutex<HashMap<String, Mine>>, AtomicUsize);
+
+/// Those of one token.
+struct Mine {
+    requests: usize,
+    looks: Arc<Semaphore>,
+}
+
+impl Default for Mine {
+    fn default() -> Mine {
+        Mine { requests: 0, looks: Arc::new(Semaphore::new(LOOKS_MAX)) }
+    }
+}
 
 impl Busy {
     /// One more of this token; how many others there are, of all and of this one.
     fn enter(&self, whose: &str) -> (usize, usize) {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = each.entry(whose.to_owned()).or_default();
-        *mine += 1;
-        (self.1.fetch_add(1, Ordering::Relaxed), *mine - 1)
+        mine.requests += 1;
+        (self.1.fetch_add(1, Ordering::Relaxed), mine.requests - 1)
+    }
+
+    /// A turn to look; the others of this token wait meanwhile.
+    async fn turn(&self, whose: &str) -> Option<OwnedSemaphorePermit> {
+        let looks = {
+            let each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(&each.get(whose)?.looks)
+        };
+        looks.acquire_owned().await.ok()
     }
 
     fn leave(&self, whose: &str) {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.1.fetch_sub(1, Ordering::Relaxed);
         if let Some(mine) = each.get_mut(whose) {
-            *mine -= 1;
-            if *mine == 0 {
+            mine.requests -= 1;
+            if mine.requests == 0 {
                 each.remove(whose);
             }
         }
@@ -204,7 +229,7 @@ async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
     let token = henge_web::bearer(request.headers()).ok();
     let (carries, whose) = (token.is_some(), crate::tokens::fingerprint(token.unwrap_or("").as_bytes()));
     let (others, own) = busy.enter(&whose);
-    let _leave = Leave(busy, whose);
+    let leave = Leave(busy, whose);
     let refuse = |most| {
         let why = format!("more than {most} requests at once; come again in a second");
         Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response()
@@ -216,12 +241,45 @@ async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
     if own >= EACH_MAX && carries {
         return refuse(EACH_MAX);
     }
+    let looks =
+        matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path().ends_with("/admit");
+    let _turn = if looks && carries { leave.0.turn(&leave.1).await } else { None };
     next.run(request).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Requests that are never over: of each token as many are let in as may look, and all that do more than look.
+    #[tokio::test]
+    async fn one_token_looks_by_turns() {
+        use tower_service::Service;
+        let (busy, inside) = (Arc::<Busy>::default(), Arc::<AtomicUsize>::default());
+        let counted = Arc::clone(&inside);
+        let stays = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>()
+        };
+        let routes = Router::new().route("/", axum::routing::get(stays.clone()).post(stays));
+        let router = routes
+            .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)));
+        let mut let_in = Vec::new();
+        for (method, whose) in [("GET", "ann"), ("GET", "bob"), ("POST", "ann")] {
+            for _ in 0..20 {
+                let request = Request::builder()
+                    .method(method)
+                    .header(header::AUTHORIZATION, format!("Bearer {whose}"));
+                let mut router = router.clone();
+                tokio::spawn(async move { router.call(request.body(Body::empty()).unwrap()).await });
+            }
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let_in.push(inside.swap(0, Ordering::Relaxed));
+        }
+        assert_eq!(let_in, [LOOKS_MAX, LOOKS_MAX, 20]);
+    }
 
     #[test]
     fn places_are_counted_for_each_token_and_given_back() {

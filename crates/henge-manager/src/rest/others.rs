@@ -210,13 +210,13 @@ pub(super) async fn events(
         };
         let called = |e: &Event| e.disk.as_deref().map(|full| caller.calls(full).to_owned());
         let of_disk = |e: &&Event| asked.disk.is_none() || e.disk == asked.disk || called(e) == asked.disk;
-        let events = machine.events(asked.after.unwrap_or(0)).filter(mine).filter(of_disk);
+        let events: Vec<&Event> =
+            machine.events(asked.after.unwrap_or(0)).filter(mine).filter(of_disk).collect();
+        let limit = asked.limit.unwrap_or(1000).min(10_000) as usize;
+        let newest = events.into_iter().rev().take(limit).rev();
         // Where is the administrator's business.
         let place = |e: &Event| e.node.clone().filter(|_| caller.is_administrator());
-        let mut events: Vec<Event> =
-            events.map(|e| Event { disk: called(e), node: place(e), ..e.clone() }).collect();
-        let limit = asked.limit.unwrap_or(1000).min(10_000) as usize;
-        events.split_off(events.len().saturating_sub(limit))
+        newest.map(|e| Event { disk: called(e), node: place(e), ..e.clone() }).collect()
     };
     Ok(axum::Json(Events { events: app.core.call(some).await? }))
 }
