@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -22,8 +23,10 @@ use tokio::time::{Instant, Sleep};
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Most of them of one address; of IPv6, of one network of 64 bits, which one machine may have for itself.
 pub const EACH_MAX: usize = CONNECTIONS_MAX / 4;
-/// Longer than any request may wait for its answer.
+/// Longer than a client needs for its next word.
 pub const IDLE: Duration = Duration::from_secs(75);
+/// The same while an answer is made: longer than any request may wait for it, as one that records the load for five minutes.
+const ANSWERING: Duration = Duration::from_secs(600);
 /// Between two attempts when there are no descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -99,10 +102,10 @@ impl Listener for Bounded {
                 Ok((stream, address)) => {
                     let Some(counted) = self.from.count(address) else { continue };
                     let silence = Box::pin(tokio::time::sleep(self.idle));
-                    return (
-                        Guest { stream, silence, idle: self.idle, _place: place, _counted: counted },
-                        address,
-                    );
+                    let (idle, moved) = (self.idle, Instant::now());
+                    let answering = Answering::default();
+                    let (_place, _counted) = (place, counted);
+                    return (Guest { stream, silence, idle, moved, answering, _place, _counted }, address);
                 }
                 // One that has gone again, or no descriptors.
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -115,11 +118,27 @@ impl Listener for Bounded {
     }
 }
 
+/// Whether an answer is being made: then it is not the client who is silent.
+#[derive(Clone, Default)]
+pub(crate) struct Answering(Arc<AtomicBool>);
+
+impl Answering {
+    /// What `answer` comes to.
+    pub(crate) async fn during<T>(&self, answer: impl Future<Output = T>) -> T {
+        self.0.store(true, Ordering::Relaxed);
+        let answer = answer.await;
+        self.0.store(false, Ordering::Relaxed);
+        answer
+    }
+}
+
 /// A connection and its place.
 pub struct Guest {
     stream: TcpStream,
     silence: Pin<Box<Sleep>>,
     idle: Duration,
+    moved: Instant,
+    answering: Answering,
     _place: OwnedSemaphorePermit,
     _counted: Counted,
 }
@@ -133,12 +152,25 @@ impl Guest {
     /// Bytes have moved, or have not for too long. Who takes nothing of its answer is read no further, so writing is watched as well.
     fn watched<T>(&mut self, moved: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if moved.is_ready() {
-            let until = Instant::now() + self.idle;
-            self.silence.as_mut().reset(until);
-            return moved;
+            self.moved = Instant::now();
+        } else {
+            ready!(self.silence.as_mut().poll(cx));
+            if !self.answering.0.load(Ordering::Relaxed) || self.moved.elapsed() >= ANSWERING {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
         }
-        ready!(self.silence.as_mut().poll(cx));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        let until = Instant::now() + self.idle;
+        self.silence.as_mut().reset(until);
+        if moved.is_pending() {
+            // Whoever waits is woken at that time.
+            let _ = self.silence.as_mut().poll(cx);
+        }
+        moved
+    }
+
+    /// Told while its answers are made.
+    pub(crate) fn answering(&self) -> Answering {
+        self.answering.clone()
     }
 }
 

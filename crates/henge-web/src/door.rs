@@ -4,7 +4,7 @@
 //! a connection that says half a request and no more gives its place back. Who the connection belongs to is told to the
 //! handlers as [`Caller`]. With TLS its handshake, too, is over within [`HEAD`].
 
-use crate::bounded::Bounded;
+use crate::bounded::{Answering, Bounded};
 use crate::owner::Caller;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -48,18 +48,18 @@ pub async fn answer(
             next = listener.accept() => next,
         };
         let (watcher, router, tls) = (graceful.watcher(), router.clone(), tls.clone());
-        let ours = guest.local_addr();
+        let (ours, answering) = (guest.local_addr(), guest.answering());
         // A client that breaks off is gone; there is nobody to tell.
         tokio::spawn(async move {
             let Some(tls) = tls else {
                 let caller = Caller::new(address, ours);
-                return drop(watcher.watch(serve(guest, caller, router)).await);
+                return drop(watcher.watch(serve(guest, answering, caller, router)).await);
             };
             match tokio::time::timeout(HEAD, TlsAcceptor::from(tls.server()).accept(guest)).await {
                 Ok(Ok(stream)) => {
                     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
                     let caller = Caller::new(address, ours).proven(&tls, chain);
-                    drop(watcher.watch(serve(stream, caller, router)).await);
+                    drop(watcher.watch(serve(stream, answering, caller, router)).await);
                 }
                 Ok(Err(e)) => {
                     if let Some(why) = e.get_ref().and_then(|why| why.downcast_ref()) {
@@ -75,6 +75,7 @@ pub async fn answer(
 
 fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
+    answering: Answering,
     caller: Caller,
     router: Router,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
@@ -84,8 +85,8 @@ fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let mut request = request.map(|body| Body::new(Timed::new(body)));
         request.extensions_mut().insert(ConnectInfo(address));
         request.extensions_mut().insert(Arc::clone(&caller));
-        let mut router = router.clone();
-        async move { router.call(request).await }
+        let (mut router, answering) = (router.clone(), answering.clone());
+        async move { answering.during(router.call(request)).await }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -192,6 +193,25 @@ mod tests {
         let said = tokio::time::timeout(IDLE * 10, asks).await;
         assert!(said.is_ok_and(|said| said.ends_with("here")), "nobody else is answered");
         drop(greedy);
+    }
+
+    /// As one that records the load for five minutes. One that takes for ever is given up.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_takes_long_is_given() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let after = |seconds| {
+            axum::routing::get(async move || {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                "here"
+            })
+        };
+        let router = Router::new().route("/late", after(400)).route("/never", after(u64::from(u32::MAX)));
+        tokio::spawn(answer(Bounded::new(listener, 1, IDLE), None, router, std::future::pending()));
+        for (path, given) in [("/late", true), ("/never", false)] {
+            let text = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            assert_eq!(says(address, &text).await.ends_with("here"), given, "{path}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
