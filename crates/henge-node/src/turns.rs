@@ -46,8 +46,8 @@ pub(crate) const ROUND: u64 = 32_000;
 const STEP: u64 = 8_000;
 /// Bytes that gates may copy in memory in a round: half as long.
 pub(crate) const ROUND_BYTES: u64 = 64 << 10;
-/// After which gates do nothing more in a round but finish what they are at, whatever was estimated: a write through the page cache
-/// keeps the loop from its processor for as long as the kernel likes.
+/// After which gates do nothing more in a round but finish what they are at, and the round ends at its next look at the gates, whatever was estimated:
+/// a write through the page cache keeps the loop from its processor for as long as the kernel likes.
 pub(crate) const ROUND_TIME: Duration = Duration::from_micros(64);
 /// A reserved turn that could not be had is made up for, if it is not older.
 const LATE: Duration = Duration::from_millis(10);

@@ -58,6 +58,11 @@ impl Round {
         self.timed_out
     }
 
+    /// Whether its time is over now: whoever has its processor meanwhile takes of it, too.
+    pub(crate) fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
     /// Whether it has done its part.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0

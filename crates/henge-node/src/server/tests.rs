@@ -210,6 +210,23 @@ fn a_small_request_waits_for_one_piece_of_each() {
     assert!(waits[180] < 2 * round, "{waits:?}");
 }
 
+/// Whoever has the loop's processor meanwhile takes its time, which no estimate knows: the round ends at its next look at the gates.
+#[test]
+fn a_round_whose_time_is_over_looks_at_its_sockets_again() {
+    let mut bench = Bench::new(&disk("x", "a", ""));
+    let mut clients: Vec<_> = (0..16).map(|_| bench.client("x", 4096, 0)).collect();
+    let mut round = |bench: &mut Bench| {
+        clients.iter_mut().for_each(Client::ask);
+        let took = bench.round();
+        while bench.round() > 0 {}
+        took
+    };
+    let whole = round(&mut bench);
+    bench.server.plane.round.ends_at(std::time::Instant::now());
+    let late = round(&mut bench);
+    assert!(whole > 30_000 && late < 15_000, "by estimate {late} ns, and {whole} without a time");
+}
+
 #[test]
 fn disks_of_two_pools_share_the_processor_by_weight() {
     let disks = disk("one", "a", "weight = 1") + &disk("three", "b", "weight = 3");

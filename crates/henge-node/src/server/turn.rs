@@ -233,7 +233,7 @@ impl Server {
             self.serve();
             links::mark_links(self);
             self.plane.across.lanes.tell(self.now);
-            if self.turns.is_empty() || self.turns.is_over() {
+            if self.turns.is_empty() || self.turns.is_over() || self.plane.round.is_late() {
                 break;
             }
             // What comes now came after what has just been dispatched, and is recorded so: a replay must tell them apart.
