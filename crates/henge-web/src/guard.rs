@@ -87,11 +87,13 @@ pub fn is_local(parts: &Parts) -> bool {
     let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
     let forwarded =
         ["forwarded", "x-forwarded-for", "x-real-ip"].iter().any(|h| parts.headers.contains_key(*h));
-    let host = parts.headers.get(header::HOST).and_then(|v| v.to_str().ok());
-    let host = host.or_else(|| parts.uri.authority().map(|a| a.as_str()));
+    // A request may name several hosts, and who passes it on may go by any of them.
+    let hosts = parts.headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let hosts: Vec<&str> = hosts.chain(parts.uri.authority().map(|host| host.as_str())).collect();
     peer.is_some_and(|ip| ip.to_canonical().is_loopback())
         && !forwarded
-        && host.is_some_and(|host| names_this_machine(host) && asks_itself(&parts.headers, host))
+        && !hosts.is_empty()
+        && hosts.iter().all(|host| names_this_machine(host) && asks_itself(&parts.headers, host))
         && parts.extensions.get::<Arc<Caller>>().is_some_and(|caller| caller.is_ours())
 }
 
@@ -165,6 +167,10 @@ mod tests {
         assert!(!is_local(&parts("192.0.2.1:5", &[("host", "localhost")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "evil.example:8080")])));
         assert!(!is_local(&parts("127.0.0.1:5", &[("host", "localhost"), ("x-forwarded-for", "192.0.2.7")])));
+        assert!(!is_local(&parts("127.0.0.1:5", &[("host", "localhost"), ("host", "evil.example")])));
+        let mut absolute = parts("127.0.0.1:5", &[("host", "localhost")]);
+        absolute.uri = "http://evil.example/".parse().unwrap();
+        assert!(!is_local(&absolute));
         assert!(!is_local(&parts("127.0.0.1:5", &[])));
         let from =
             |origin| is_local(&parts("127.0.0.1:5", &[("host", "localhost:8080"), ("origin", origin)]));
