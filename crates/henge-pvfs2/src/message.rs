@@ -122,12 +122,14 @@ pub struct IoRequest {
     pub total_bytes: u64,
 }
 
-/// Requests of servers alone: BATCH_REMOVE, MIRROR, IMM_COPIES.
-const OF_SERVERS: [Op; 3] = [Op::Other(36), Op::Other(39), Op::Other(40)];
+/// Requests of servers alone: BATCH_REMOVE, MIRROR, IMM_COPIES. And DSPACE_INFO_LIST, by which servers of 2.9 and 2.10 end.
+const OF_SERVERS: [Op; 4] = [Op::Other(36), Op::Other(39), Op::Other(40), Op::Other(22)];
 /// Clients make one object by it, for a symbolic link; servers make thousands.
 const BATCH_CREATE: Op = Op::Other(35);
-/// Attributes of a list of objects.
-const LISTATTR: Op = Op::Other(34);
+/// Requests for lists of objects: LISTATTR, TREE_REMOVE, TREE_GET_FILE_SIZE, TREE_SETATTR, TREE_GETATTR.
+const LISTS: [Op; 5] = [Op::Other(34), Op::Other(41), Op::Other(42), Op::Other(44), Op::Other(49)];
+/// Bytes of an object's handle.
+const HANDLE: usize = 8;
 /// Parameters of SETPARAM that change nothing: `pvfs2-ping` asks whether a file system and its root are there.
 const CHECKS: [i32; 2] = [2, 3];
 
@@ -245,7 +247,7 @@ pub enum RequestBody {
     OfServers,
     /// Not looked into further.
     Other {
-        /// Objects that it names beyond one, where it has a list of them.
+        /// Objects that it may name, where it has a list of them.
         objects: u32,
     },
 }
@@ -314,10 +316,7 @@ impl Request {
                 let one = r.u32("BATCH_CREATE objects")? == 1;
                 if one { ONE } else { RequestBody::OfServers }
             }
-            LISTATTR => {
-                r.pad(12)?; // fs_id, mask, padding
-                RequestBody::Other { objects: r.u32("LISTATTR objects")? }
-            }
+            op if LISTS.contains(&op) => RequestBody::Other { objects: (r.rest().len() / HANDLE) as u32 },
             op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
             _ => ONE,
         };

@@ -410,8 +410,13 @@ const FILE_SYSTEM_CHECK: [i32; 5] = [9, 2, 1, 9, 0];
 #[test]
 fn nobody_administers_a_server_or_is_one_through_the_proxy() {
     let (setparam, batch_create) = (16, 35);
-    let copies =
-        [asking(39, &[0; 20]), asking(40, &[]), asking(36, &[9, 0]), asking(batch_create, &[9, 2, 8192])];
+    let copies = [
+        asking(39, &[0; 20]),
+        asking(40, &[]),
+        asking(36, &[9, 0]),
+        asking(22, &[9, 0]),
+        asking(batch_create, &[9, 2, 8192]),
+    ];
     for port in ["", "redirected = true"] {
         for (message, only_at_own) in [(asking(setparam, &ADMIN_MODE), false), (asking(setparam, &[]), false)]
             .into_iter()

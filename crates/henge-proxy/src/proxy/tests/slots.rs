@@ -97,7 +97,7 @@ fn metadata_beyond_its_share_waits_its_turn() {
     let mut world = World::listening("sfq", 4, "[[listen]]\naddress = \"127.0.0.1:0\"");
     let ((mut client, server), (mut other, mut twin)) = (world.connect(), world.connect_to(1));
     let (noop, read) = (asking(17, &[]), io(1, Direction::Read, 100));
-    let listattr = asking(34, &[9, 1 << 15, 0, 32 * 40]);
+    let listattr = asking(34, &[vec![9, 1 << 15, 0, 1300], vec![1; 2 * 1300]].concat());
     let come = |message: &[u8]| std::iter::from_fn(|| comes(&server, message).then_some(())).count();
     client.write_all(&noop.repeat(200)).expect("sent");
     world.turn();
