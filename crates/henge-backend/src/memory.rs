@@ -1,23 +1,22 @@
 //! Storage that is forgotten at the end: for tests, demos and scratch disks.
 //!
 //! One private mapping of the whole capacity; the kernel gives pages when they are first written, and takes them
-//! back when they are trimmed. Untouched memory reads as zeroes, so a fresh disk does.
+//! back when they are trimmed. Untouched memory reads as zeroes, so a fresh disk does. Other threads may read it by themselves ([`SharedMemory`]).
 
 #![allow(unsafe_code)] // a mapping, because a Vec would touch all of its pages to read as zeroes
 
+use crate::pages::{PAGE, Pages};
+use crate::shared_memory::{self, SharedMemory};
 use crate::space::{Space, check_name};
 use crate::{Buffer, Step, Store};
 use henge_core::{Backend, Done, Fault, Instant, Op, Request, RequestId};
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
-const PAGE: usize = 4096;
 /// Most that is copied when a result is asked for; of a longer request the rest is copied when it is asked for again.
-const COPIED_MAX: u64 = 128 << 10;
+const COPIED_MAX: u64 = SharedMemory::LEN_MAX;
 /// Most that is zeroed then. Giving pages back takes a fifth as long as copying them.
 const ZEROED_MAX: u64 = 512 << 10;
 
@@ -28,31 +27,8 @@ const HOLE_MAX: usize = 2 << 20;
 pub(crate) struct Map {
     pages: Arc<Pages>,
     len: usize,
-}
-
-/// What is mapped, until its last user is gone.
-struct Pages {
-    at: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: an address and a length, neither of which changes; what stands there is reached by `Map`, and given back by `Hole`.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
-
-impl Pages {
-    /// Whole pages go back to the kernel, and read as zeroes.
-    ///
-    /// # Safety
-    /// They are within the mapping, and no reference points to them.
-    unsafe fn give_back(&self, first: usize, last: usize) -> io::Result<()> {
-        // SAFETY: private anonymous pages read as zeroes after MADV_DONTNEED; nobody refers to them, as the caller promises.
-        let given = unsafe {
-            rustix::mm::madvise(self.at.as_ptr().add(first).cast(), last - first, Advice::LinuxDontNeed)
-        };
-        given.map_err(io::Error::from)
-    }
+    /// What other threads have of it.
+    shared: Option<SharedMemory>,
 }
 
 /// Whole pages that nobody uses any more: given back by a thread that may take its time.
@@ -74,49 +50,60 @@ impl Hole {
 
 impl Map {
     pub(crate) fn new(len: u64) -> io::Result<Map> {
-        let len = usize::try_from(len)
-            .ok()
-            .and_then(|len| len.checked_next_multiple_of(PAGE))
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more than memory can address"))?;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice; nothing else refers to it.
-        let at = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len.max(PAGE),
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-            )?
-        };
-        let at = NonNull::new(at.cast()).expect("a mapping is never at address zero");
-        let len = len.max(PAGE);
-        Ok(Map { pages: Arc::new(Pages { at, len }), len })
+        let pages = Arc::new(Pages::map(len)?);
+        Ok(Map { len: pages.len(), pages, shared: None })
     }
     pub(crate) fn slice(&mut self) -> &mut [u8] {
+        assert!(self.shared.is_none(), "other threads read it");
         // SAFETY: the whole mapping is readable and writable, initialized to zero by the kernel, and only
         // reachable through this `&mut self`.
-        unsafe { std::slice::from_raw_parts_mut(self.pages.at.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.pages.at().as_ptr(), self.len) }
     }
     /// Makes a range read as zeroes; whole pages go back to the kernel.
     pub(crate) fn zero(&mut self, from: usize, len: usize) {
         let (first, last) = (from.next_multiple_of(PAGE), (from + len) / PAGE * PAGE);
         if first >= last {
-            return self.slice()[from..from + len].fill(0);
+            return self.blank(from, from + len);
         }
-        self.slice()[from..first].fill(0);
-        self.slice()[last..from + len].fill(0);
-        // SAFETY: whole pages inside our own mapping, which no reference points into now.
-        if unsafe { self.pages.give_back(first, last) }.is_err() {
-            self.slice()[first..last].fill(0);
+        self.blank(from, first);
+        self.blank(last, from + len);
+        let pages = &self.pages;
+        // SAFETY: whole pages inside our own mapping, to whose bytes nobody has a reference now.
+        let give_back = || unsafe { pages.give_back(first, last) };
+        let given = match &self.shared {
+            Some(shared) => shared.change(first, last - first, |_| give_back()),
+            None => give_back(),
+        };
+        if given.is_err() {
+            self.blank(first, last);
         }
     }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: a mapping of this length; nothing refers to it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.at.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
+    /// Makes bytes zeroes where they are.
+    fn blank(&mut self, from: usize, to: usize) {
+        match self.shared.is_some() {
+            true => (from..to).step_by(PAGE).for_each(|at| self.write(at, &[0; PAGE][..PAGE.min(to - at)])),
+            false => self.slice()[from..to].fill(0),
+        }
+    }
+    fn read(&mut self, from: usize, to: &mut [u8]) {
+        match &self.shared {
+            Some(shared) => shared_memory::read(shared.words(), from, to),
+            None => to.copy_from_slice(&self.slice()[from..from + to.len()]),
+        }
+    }
+    fn write(&mut self, from: usize, bytes: &[u8]) {
+        match &self.shared {
+            Some(shared) => {
+                shared.change(from, bytes.len(), |words| shared_memory::write(words, from, bytes))
+            }
+            None => self.slice()[from..from + bytes.len()].copy_from_slice(bytes),
+        }
+    }
+    /// A part of it is about to go.
+    fn part_goes(&self) {
+        if let Some(shared) = &self.shared {
+            shared.part_goes();
+        }
     }
 }
 
@@ -163,9 +150,11 @@ impl Memory {
         let len = (most - from % most).min(request.len - done) as usize;
         let (from, at) = (from as usize, done as usize);
         match request.op {
-            Op::Read => data[at..at + len].copy_from_slice(&self.map.slice()[from..from + len]),
+            // Whoever asks without a buffer shares the memory, and reads by itself when it hears that it may.
+            Op::Read if data.is_empty() => return Ok(request.len),
+            Op::Read => self.map.read(from, &mut data[at..at + len]),
             Op::Write => {
-                self.map.slice()[from..from + len].copy_from_slice(&data[at..at + len]);
+                self.map.write(from, &data[at..at + len]);
                 mark(&mut self.written, from / PAGE, (from + len).div_ceil(PAGE), true);
             }
             Op::Trim | Op::WriteZeroes => self.zero(from, len),
@@ -234,6 +223,7 @@ impl Store for Memory {
     }
     fn remove_part(&mut self, name: &str) -> io::Result<()> {
         if let Some(part) = self.space.find(name).cloned() {
+            self.map.part_goes();
             self.zero(part.base as usize, part.len as usize);
             self.space.free(name);
         }
@@ -242,6 +232,7 @@ impl Store for Memory {
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         let Some(part) = self.space.find(name) else { return Ok(Step::There(0)) };
         let (from, to) = (part.base as usize, (part.base + part.len) as usize);
+        self.map.part_goes();
         let hole = Hole { pages: Arc::clone(&self.map.pages), first: from, last: to / PAGE * PAGE };
         self.going = Some(name.to_owned());
         Ok(Step::Run(Box::new(move || hole.give_back().map(|()| None))))
@@ -253,7 +244,7 @@ impl Store for Memory {
         let part = part.ok_or_else(|| io::Error::other(format!("nothing is under way with \"{name}\"")))?;
         let (from, to) = (part.base as usize, (part.base + part.len) as usize);
         // The end of a part that does not end at a page.
-        self.map.slice()[to / PAGE * PAGE..to].fill(0);
+        self.map.blank(to / PAGE * PAGE, to);
         mark(&mut self.written, from / PAGE, to.div_ceil(PAGE), false);
         self.space.free(name);
         Ok(Step::There(0))
@@ -281,6 +272,10 @@ impl Store for Memory {
     }
     fn copied(&mut self) -> Option<(RequestId, u64)> {
         self.copied.take()
+    }
+    fn share(&mut self) -> Option<SharedMemory> {
+        let Map { pages, shared, .. } = &mut self.map;
+        Some(shared.get_or_insert_with(|| SharedMemory::new(pages)).clone())
     }
     fn describe(&self) -> String {
         "memory, forgotten when the node ends".into()
@@ -346,6 +341,50 @@ mod tests {
         assert_eq!(store.extent(8192, 1 << 19), (4096, false));
         run(&mut store, Op::WriteZeroes, 0, 1 << 20);
         assert_eq!(store.extent(0, 1 << 20), (1 << 20, false));
+    }
+
+    #[test]
+    fn who_has_had_its_turn_reads_by_itself_unless_something_was_changed_since() {
+        let mut store = Memory::new(1 << 20).expect("a mapping of 1 MiB");
+        let base = store.open_part("a", 1 << 19).unwrap();
+        run(&mut store, Op::Write, 0, 4096);
+        let shared = store.share().expect("memory is shared");
+        let mut data = Buffer::zeroed(70_000);
+        data.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i % 251) as u8);
+        let want = data.to_vec();
+        let request = |op| Request::new(RequestId::default(), FlowId(0), op, 60_001, 70_000, Instant::ZERO);
+        store.submit(&request(Op::Write), data, Instant::ZERO);
+        assert!(over(&mut store).1.outcome.is_ok());
+        let generation = shared.generation();
+        store.submit(&request(Op::Read), Buffer::empty(), Instant::ZERO);
+        assert!(over(&mut store).1.outcome.is_ok(), "its turn comes, and nothing is copied");
+        let read = |at: u64, len| {
+            let mut got = vec![9; len];
+            shared.read(generation, at, &mut got).then_some(got)
+        };
+        assert_eq!(
+            std::thread::scope(|scope| scope.spawn(|| read(60_001, 70_000)).join().unwrap()),
+            Some(want)
+        );
+        store.submit(&request(Op::Read), Buffer::zeroed(70_000), Instant::ZERO);
+        assert_eq!(
+            Some(over(&mut store).1.payload.to_vec()),
+            read(60_001, 70_000),
+            "the store reads it, too"
+        );
+        // While something is written there, nobody reads it, and afterwards it is all there.
+        let stripes = [(0, 60_000), (65_536, 5), (131_071, 1), (60_001, 70_000), (131_072, 10)];
+        shared.change(65_536, 65_536, |_| {
+            assert_eq!(stripes.map(|(at, len)| read(at, len).is_some()), [true, false, false, false, true]);
+        });
+        run(&mut store, Op::Trim, 65_536, 4096);
+        let trimmed = read(65_530, 10).unwrap();
+        assert!(trimmed[..6].iter().all(|byte| *byte > 0) && trimmed[6..] == [0; 4]);
+        assert!(read(1 << 20, 1).is_none() && read(u64::MAX, 1).is_none());
+        // A part goes: whoever asked before reads nothing any more, whose bytes these may be.
+        let Ok(Step::Run(chore)) = store.begin_removal("a") else { panic!("a thread is to do it") };
+        assert!(read(base, 1).is_none() && shared.read(shared.generation(), base, &mut [0]));
+        assert!(store.go_on("a", chore()).is_ok());
     }
 
     /// To give the pages of a large part back takes as long as writing some of them. Whoever serves others does it elsewhere.

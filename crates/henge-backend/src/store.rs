@@ -1,6 +1,6 @@
 //! What the node asks of real storage beyond [`Backend`].
 
-use crate::{Buffer, Claim, ImageMetadata, Origin, Register, Watch};
+use crate::{Buffer, Claim, ImageMetadata, Origin, Register, SharedMemory, Watch};
 use henge_core::{Backend, Histogram, RequestId};
 use rustix::event::epoll::EventFlags;
 use std::fs::File;
@@ -186,6 +186,12 @@ pub trait Store: Backend<Payload = Buffer> {
 
     /// A piece that was copied while `reap` was called, of a request that is not over by it: each is told of once.
     fn copied(&mut self) -> Option<(RequestId, u64)> {
+        None
+    }
+
+    /// What other threads may read by themselves from now on. A READ without a buffer then has its turn, and nothing is copied for it. A store
+    /// behind a wrapper shares nothing.
+    fn share(&mut self) -> Option<SharedMemory> {
         None
     }
 
@@ -388,5 +394,8 @@ impl<S: Store + ?Sized> Store for Box<S> {
     }
     fn lateness(&self) -> Option<&Histogram> {
         (**self).lateness()
+    }
+    fn share(&mut self) -> Option<SharedMemory> {
+        (**self).share()
     }
 }

@@ -135,6 +135,9 @@ impl Plane {
                 true => plane.pools.add(pool, config, look)?,
                 false => plane.pools.add_elsewhere(pool),
             }
+            if division.shard(number) == here && division.is_hot(number) {
+                plane.pools.share(number);
+            }
         }
         for peer in &config.peers {
             plane.links.add(peer.clone(), None).map_err(|e| at(&(0..0), e))?;

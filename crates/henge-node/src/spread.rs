@@ -27,6 +27,7 @@ pub(crate) mod seating;
 
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
+use crate::shards::across::Reach;
 use henge_core::{Cost, FlowId, NodeId, RequestId};
 use henge_link::WireUnit;
 use henge_sched::foreign::{Coordinator, Outbox};
@@ -57,6 +58,8 @@ pub(crate) struct Spread {
     coordinator: Coordinator,
     /// What each extent's costs count, as far as that is known.
     units: Vec<Option<WireUnit>>,
+    /// Those whose bytes are read here, though they are at other shards.
+    reach: Vec<Option<Reach>>,
     /// Sub-requests at owners of this node.
     inside: u32,
     outbox: Outbox,
@@ -72,6 +75,8 @@ pub(crate) struct Inner {
     extent: u32,
     /// Where the bytes to compare with stand: at the owner, and in the command's buffer.
     verify: (u64, u64),
+    /// Its bytes are read here, once it has had its turn: the generation of that memory when it was asked for.
+    reads: Option<u64>,
 }
 
 impl Spread {

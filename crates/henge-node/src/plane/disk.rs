@@ -153,6 +153,11 @@ impl Disk {
         }
     }
 
+    /// Whether a pending command has no memory here: a shard reads its bytes by itself, once it has had its turn.
+    pub(super) fn is_read_elsewhere(&self, command: RequestId) -> bool {
+        self.in_flight[command.index()].as_ref().is_some_and(|command| command.frame.is_empty())
+    }
+
     /// Whether several gateways can serve it.
     pub(crate) fn is_shared(&self) -> bool {
         self.spread.as_ref().is_some_and(|spread| spread.shared.is_some())

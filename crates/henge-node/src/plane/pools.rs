@@ -9,7 +9,7 @@ use super::sub_request::{At, SubRequest};
 use crate::config::{DiskConfig, NodeConfig, PoolConfig};
 use crate::storage;
 use crate::turns::{Of, Terms, Turns, Way};
-use henge_backend::Store;
+use henge_backend::{SharedMemory, Store};
 use henge_core::{
     Backend, Contract, CostUnit, Gate, Instant, ParamError, Pending, Pipeline, Rate, Refused, RequestId,
 };
@@ -28,6 +28,8 @@ pub(crate) struct GateState {
     pub(super) runnable: bool,
     /// Its storage is memory or the page cache, so that serving a request copies its bytes in the loop.
     pub(super) copies: bool,
+    /// What other shards read of it.
+    pub(crate) shared: Option<SharedMemory>,
     /// Its storage may answer sooner than whoever sleeps is woken.
     answers_soon: bool,
     /// The weight of the disk that it served last.
@@ -144,6 +146,7 @@ impl Pools {
                 submitted: 0,
                 runnable: false,
                 copies: pool.medium.copies() || !pool.direct,
+                shared: None,
                 answers_soon: pool.medium.answers_soon(),
                 weight: 1,
                 promised: None,
@@ -166,6 +169,13 @@ impl Pools {
         let Pool { config, gates, .. } = &self.all[pool];
         let says = || self.gates[gates.start].pipeline.backend().quantum();
         config.quantum.unwrap_or_else(says)
+    }
+
+    /// Other shards may read a pool by themselves, where its storage lets them.
+    pub(super) fn share(&mut self, pool: usize) {
+        for g in self.all[pool].gates.clone() {
+            self.gates[g].shared = self.gates[g].pipeline.backend_mut().share();
+        }
     }
 
     /// A pool of another shard.

@@ -33,7 +33,7 @@ pub(super) struct SubRequest {
     pub scratch: Option<Patch>,
     /// Memory that it has beside its command's, counted for its disk.
     pub extra: usize,
-    /// Bytes that were copied for it, and charged.
+    /// Bytes that were copied for it, and charged; or that another shard copies.
     pub copied: u64,
     pub parts: u32,
     pub seq: u64,

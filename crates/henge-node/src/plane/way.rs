@@ -60,8 +60,13 @@ impl Plane {
             let Part { id: part_id, gate, mut request, data, .. } = part;
             let g = gate.index();
             let state = &mut self.pools.gates[g];
+            let mut copied = 0;
             let (payload, scratch) = match data {
                 Data::None => (Buffer::empty(), None),
+                Data::Frame { .. } if disk.is_read_elsewhere(part_id.command) => {
+                    copied = request.len;
+                    (Buffer::empty(), None)
+                }
                 Data::Frame { at } => {
                     let command = disk.in_flight[part_id.command.index()].as_mut();
                     let frame = &mut command.expect("a pending command has its buffer here").frame;
@@ -87,7 +92,7 @@ impl Plane {
                 part: part_id,
                 scratch,
                 extra,
-                copied: 0,
+                copied,
                 parts,
                 seq,
                 older,

@@ -3,6 +3,7 @@
 use super::division::Division;
 use super::lanes::Lanes;
 use crate::config::DiskConfig;
+use henge_backend::SharedMemory;
 use henge_core::RequestId;
 use henge_link::WireUnit;
 use std::collections::BTreeMap;
@@ -11,13 +12,22 @@ use std::collections::BTreeMap;
 const SLOT: u32 = u32::MAX - 3;
 
 /// An owner at some shard.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub shard: usize,
     /// Its number there.
     pub number: usize,
     /// What its gate charges.
     pub unit: WireUnit,
+    pub reach: Option<Reach>,
+}
+
+/// Memory that each shard reads by itself, once the gate says so.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    pub memory: SharedMemory,
+    /// The extent's first byte there.
+    pub base: u64,
 }
 
 /// What a shard knows of the others.

@@ -108,6 +108,11 @@ impl Division {
         self.of[pool]
     }
 
+    /// Whether each shard serves clients of a pool.
+    pub(crate) fn is_hot(&self, pool: usize) -> bool {
+        !self.is_whole() && self.everywhere[pool]
+    }
+
     /// Whether one shard has everything.
     pub(crate) fn is_whole(&self) -> bool {
         self.count == 1

@@ -12,6 +12,9 @@
 //! A sub-request crosses with its command's memory on loan. The command keeps that memory until all of its sub-requests are back, however its client
 //! goes. So the loan outlives whatever storage does with it.
 //!
+//! Where a pool's memory is shared (`henge_backend::SharedMemory`), a short READ crosses without memory. Once its turn at the gate is over, the
+//! coordinator's shard reads the bytes by itself. What was written meanwhile it asks for again, with its memory.
+//!
 //! Links to other nodes are the first shard's. There a *relay* stands for an owner at another shard: it is found as an owner is, by coordinators here
 //! and at other nodes, and passes everything on.
 //!
@@ -19,21 +22,23 @@
 //! of an owner, commands for that extent wait.
 
 use super::layout::{align_of, layout};
+use super::parts::loan;
 use super::{At, FLOW, Inner, coordinator};
 use crate::config::DiskConfig;
 use crate::link_config::PlaceConfig;
 use crate::plane::{Disk, Plane, Submitter, make};
-use crate::shards::across::{Owner, submitter_for};
+use crate::shards::across::{Owner, Reach, submitter_for};
 use crate::shards::lanes::Crossing;
-use henge_backend::Buffer;
+use crate::turns;
+use henge_backend::{Buffer, SharedMemory};
 use henge_core::{Cost, Fault, FlowId, Instant, RequestId};
 use henge_link::WireUnit;
-use henge_vdisk::{Failure, Part, Settings, VirtualDisk};
+use henge_vdisk::{Command, Data, Failure, Frame, Kind, Part, Portion, Settings, VirtualDisk};
 use std::collections::BTreeSet;
 
 /// Crossings taken before clients of this shard have their turns again: each is as much work as a client's command, of which a connection has so many
 /// in one turn.
-const ROUND: usize = crate::turns::COMMANDS as usize;
+const ROUND: u32 = turns::COMMANDS;
 
 /// A disk that concerns several shards has its pools as places.
 pub(crate) fn placed(plane: &Plane, config: DiskConfig) -> DiskConfig {
@@ -66,33 +71,43 @@ pub(crate) fn owners_to_tell(plane: &Plane, number: usize) -> Vec<(u32, Owner)> 
     let here = extents.filter_map(|(i, at)| match at {
         At::Here(owner) if !plane.disks.is_relay(*owner) => {
             let unit = coordinator::unit_of(plane, *owner).expect("its gate is here");
-            Some((i as u32, Owner { shard, number: *owner, unit }))
+            Some((i as u32, Owner { shard, number: *owner, unit, reach: reach(plane, *owner) }))
         }
         _ => None,
     });
     here.collect()
 }
 
+/// What other shards read of an owner here.
+fn reach(plane: &Plane, owner: usize) -> Option<Reach> {
+    let layout = plane.disks[owner].as_ref()?.vdisk.layout();
+    let (gate, extent) = (layout.gates().first()?, layout.extents().first()?);
+    let memory = plane.pools.gates[gate.index()].shared.clone()?;
+    Some(Reach { memory, base: extent.base })
+}
+
 /// An owner is at another shard; or is no more.
 pub(crate) fn hear_owner(plane: &mut Plane, disk: &str, extent: u32, owner: Option<Owner>, now: Instant) {
     let key = (disk.to_owned(), extent);
-    match owner {
-        Some(owner) => drop(plane.across.owners.insert(key, owner)),
+    match &owner {
+        Some(owner) => drop(plane.across.owners.insert(key, owner.clone())),
         None => drop(plane.across.owners.remove(&key)),
     }
     let Some(mut number) = plane.disks.number(disk) else { return };
     let Some(spread) = plane.disks.of(number).spread.as_mut() else { return };
     let mut extent = extent as usize;
     let Some(&at) = spread.extents.get(extent) else { return };
-    spread.units[extent] = owner.map(|owner| owner.unit);
+    spread.units[extent] = owner.as_ref().map(|owner| owner.unit);
     match at {
         At::Here(relay) if plane.disks.is_relay(relay) => (number, extent) = (relay, 0),
         At::Here(_) | At::There(..) => return,
         At::Across(..) | At::Nowhere => {}
     }
     let spread = plane.disks.of(number).spread.as_mut().expect("a spread disk");
-    spread.extents[extent] = owner.map_or(At::Nowhere, |owner| At::Across(owner.shard, owner.number));
-    spread.units[extent] = owner.map(|owner| owner.unit);
+    spread.extents[extent] =
+        owner.as_ref().map_or(At::Nowhere, |owner| At::Across(owner.shard, owner.number));
+    spread.units[extent] = owner.as_ref().map(|owner| owner.unit);
+    spread.reach[extent] = owner.and_then(|owner| owner.reach);
     plane.hand_out_extents(number, now);
 }
 
@@ -113,8 +128,8 @@ pub(super) fn add_relay(
     let vdisk = layout(&relay, len).map_err(|e| e.to_string())?;
     let vdisk = VirtualDisk::new(FLOW, vdisk, settings).map_err(|e| e.to_string())?;
     let mut spread = coordinator::spread(plane, &relay, 1);
-    let (at, unit) = across(plane, &config.name, index);
-    (spread.extents, spread.units) = (vec![at], vec![unit]);
+    let (at, unit, reach) = across(plane, &config.name, index);
+    (spread.extents, spread.units, spread.reach) = (vec![at], vec![unit], vec![reach]);
     let mut disk = Disk::new(relay, vdisk, Vec::new());
     disk.spread = Some(Box::new(spread));
     let number = plane.disks.free_number();
@@ -123,25 +138,82 @@ pub(super) fn add_relay(
 }
 
 /// Where another shard has an extent, as far as it has said so.
-pub(super) fn across(plane: &Plane, disk: &str, extent: u32) -> (At, Option<WireUnit>) {
+pub(super) fn across(plane: &Plane, disk: &str, extent: u32) -> (At, Option<WireUnit>, Option<Reach>) {
     match plane.across.owners.get(&(disk.to_owned(), extent)) {
-        Some(owner) => (At::Across(owner.shard, owner.number), Some(owner.unit)),
-        None => (At::Nowhere, None),
+        Some(owner) => (At::Across(owner.shard, owner.number), Some(owner.unit), owner.reach.clone()),
+        None => (At::Nowhere, None, None),
     }
 }
 
 /// Hands a sub-request to an owner at another shard.
 pub(super) fn give_across(plane: &mut Plane, number: usize, (shard, owner): (usize, usize), part: &Part) {
-    let settings = *plane.disks.of(number).vdisk.settings();
-    // As the owner has them, which completes blocks.
-    let settings = Settings { owners: false, ..settings };
-    let frame = settings.frame(part.kind, part.request.offset, part.request.len);
-    let (command, frame, id) = plane.lend(number, part, frame);
-    let crossing = Crossing::Part { owner, command, frame, id };
-    if plane.across.lanes.send(shard, crossing).is_err() {
+    let frame = frame_of(plane, number, part);
+    let reads = reads(plane, number, part);
+    let (command, frame, id) = plane.lend(number, part, frame, reads);
+    ask(plane, shard, id, Crossing::Part { owner, command, frame, id });
+}
+
+fn ask(plane: &mut Plane, shard: usize, id: RequestId, part: Crossing) {
+    if plane.across.lanes.send(shard, part).is_err() {
         // Its loop has ended, which happens by itself only when the system fails it.
         plane.inner_done(id, Err(Failure::Fault(Fault::Unreachable)), Buffer::empty(), Cost::ZERO);
     }
+}
+
+/// A sub-request's frame as its owner has it, which completes blocks.
+fn frame_of(plane: &mut Plane, number: usize, part: &Part) -> Frame {
+    let settings = Settings { owners: false, ..*plane.disks.of(number).vdisk.settings() };
+    settings.frame(part.kind, part.request.offset, part.request.len)
+}
+
+/// Whether a sub-request's bytes are read here: the generation of their memory.
+fn reads(plane: &mut Plane, number: usize, part: &Part) -> Option<u64> {
+    let is_short = (1..=SharedMemory::LEN_MAX).contains(&part.request.len);
+    let spread = plane.disks.of(number).spread.as_ref().filter(|_| part.kind == Kind::Read && is_short)?;
+    spread.reach[part.gate.index()].as_ref().map(|reach| reach.memory.generation())
+}
+
+/// A sub-request at another shard has had its turn. Bytes that were read here.
+fn done(plane: &mut Plane, id: RequestId, outcome: Result<(), Failure>, cost: Cost, frame: Buffer) -> u64 {
+    let inner = plane.inner.get_mut(id).expect("a part at an owner is over once");
+    let Some(generation) = inner.reads.take().filter(|_| outcome.is_ok()) else {
+        plane.inner_done(id, outcome, frame, cost);
+        return 0;
+    };
+    let (number, part) = (inner.disk, inner.part);
+    plane.round.note(number, part.request.len);
+    match read_here(plane, number, &part, generation) {
+        true => plane.inner_done(id, outcome, frame, cost),
+        false => ask_again(plane, number, id, &part),
+    }
+    part.request.len
+}
+
+/// Reads what has had its turn. False where it was changed meanwhile.
+fn read_here(plane: &mut Plane, number: usize, part: &Part, generation: u64) -> bool {
+    let disk = plane.disks.of(number);
+    let reach = disk.spread.as_ref().and_then(|spread| spread.reach[part.gate.index()].as_ref());
+    let (Some(reach), Data::Frame { at }) = (reach, part.data) else { return false };
+    let whole = disk.in_flight[part.id.command.index()].as_mut();
+    let frame = &mut whole.expect("a pending command has its buffer here").frame;
+    let bytes = &mut frame[at as usize..][..part.request.len as usize];
+    reach.memory.read(generation, reach.base + part.request.offset, bytes)
+}
+
+/// Has an owner at another shard read what was written while it was read here.
+fn ask_again(plane: &mut Plane, number: usize, id: RequestId, part: &Part) {
+    let at = plane.disks.of(number).spread.as_ref().map(|spread| spread.extents[part.gate.index()]);
+    let Some(At::Across(shard, owner)) = at else {
+        let gone = Err(Failure::Fault(Fault::Unreachable));
+        return plane.inner_done(id, gone, Buffer::empty(), Cost::ZERO);
+    };
+    let frame = frame_of(plane, number, part);
+    let (frame, _) = loan(plane.disks.of(number), part, frame);
+    let request = &part.request;
+    let portion = Some(Portion { commands: request.commands, foreign: Cost::ZERO });
+    let command =
+        Command { portion, ..Command::new(part.kind, request.offset, request.len, request.arrival, 0) };
+    ask(plane, shard, id, Crossing::Part { owner, command, frame, id });
 }
 
 /// An owner of this shard has finished what another shard submitted.
@@ -192,8 +264,12 @@ pub(crate) fn abort_all_across(plane: &mut Plane, owner: usize, now: Instant) {
 
 /// Takes what has come from other shards, as much as is sensible in a round.
 pub(crate) fn cross(plane: &mut Plane, now: Instant) {
-    for _ in 0..ROUND {
-        let Some((from, crossing)) = plane.across.lanes.next() else { return };
+    let (mut left, mut bytes) = (ROUND, turns::ROUND_BYTES);
+    while left > 0
+        && bytes > 0
+        && let Some((from, crossing)) = plane.across.lanes.next()
+    {
+        left -= 1;
         match crossing {
             Crossing::Part { owner, command, frame, id } => {
                 if plane.disks.get(owner).is_none_or(|d| d.as_ref().is_none_or(|d| d.extent.disk.is_none())) {
@@ -204,7 +280,9 @@ pub(crate) fn cross(plane: &mut Plane, now: Instant) {
                 let submitter = Submitter { connection: submitter_for(from), command: id };
                 plane.submit(owner, command, frame, submitter, now);
             }
-            Crossing::Done { id, outcome, cost, frame } => plane.inner_done(id, outcome, frame, cost),
+            Crossing::Done { id, outcome, cost, frame } => {
+                bytes = bytes.saturating_sub(done(plane, id, outcome, cost, frame));
+            }
             Crossing::Abort { owner, ids } => {
                 let ids: BTreeSet<RequestId> = ids.into_iter().collect();
                 let connection = submitter_for(from);

@@ -31,6 +31,7 @@ pub(super) fn spread(plane: &Plane, config: &DiskConfig, count: u32) -> Spread {
         extents: Vec::new(),
         coordinator,
         units: Vec::new(),
+        reach: (0..count).map(|_| None).collect(),
         inside: 0,
         outbox: Outbox::new(),
         shared: None,

@@ -57,7 +57,11 @@ pub(crate) fn add_spread(plane: &mut Plane, config: DiskConfig, now: Instant) ->
         let (at, unit) = match here {
             Some(owner) => (At::Here(owner), coordinator::unit_of(plane, owner)),
             None if plane.links.is_passive && !plane.links.is_here(&place.node) => (At::Nowhere, None),
-            None if plane.links.is_here(&place.node) => across::across(plane, &config.name, i as u32),
+            None if plane.links.is_here(&place.node) => {
+                let (at, unit, reach) = across::across(plane, &config.name, i as u32);
+                spread.reach[i] = reach;
+                (at, unit)
+            }
             None => {
                 let peer = plane.links.find(&place.node).expect("the configuration names peers");
                 (At::There(peer, plane.links.attach(peer, &config.name, number, i as u32, shape)), None)

@@ -2,7 +2,7 @@
 
 use super::{At, FLOW, INNER, Inner, Spread, across, seating};
 use crate::links::{Ask, PARTS_MAX, Return};
-use crate::plane::{Plane, Submitter};
+use crate::plane::{Disk, Plane, Submitter};
 use henge_backend::Buffer;
 use henge_core::{Cost, Fault, FlowId, Instant, News, NodeId, RequestId};
 use henge_link::{Message, PartKind, WireNews, WirePart, WireUnit};
@@ -28,6 +28,33 @@ impl Gates for Capacities<'_> {
     }
 }
 
+/// A sub-request's bytes on loan, or of their own; and where those to compare with stand: there, and in the command's buffer.
+#[allow(unsafe_code)] // lends parts of a command's buffer
+pub(super) fn loan(disk: &mut Disk, part: &Part, frame: Frame) -> (Buffer, (u64, u64)) {
+    let Part { request, .. } = *part;
+    let whole = disk.in_flight[part.id.command.index()].as_mut();
+    let whole = &mut whole.expect("a pending command has its buffer here").frame;
+    let (len, mut verify) = (request.len as usize, (0, 0));
+    let buffer = match part.data {
+        Data::Frame { at } => {
+            // SAFETY: as for the parts of any disk: the frame stays until the command is finished, parts of one
+            // command do not overlap (they end at whole blocks, or with the command), and nobody reads it meanwhile. Another
+            // shard, too, gives the loan back before the command is finished.
+            unsafe { whole.lend((at - frame.lead) as usize, frame.len as usize) }
+        }
+        Data::Compare { at, verify: from } => {
+            let mut own = Buffer::zeroed(frame.len as usize);
+            let to = frame.verify.expect("what is compared has room for it") as usize;
+            own[frame.lead as usize..][..len].copy_from_slice(&whole[at as usize..][..len]);
+            own[to..to + len].copy_from_slice(&whole[from as usize..][..len]);
+            verify = (to as u64, from);
+            own
+        }
+        _ => Buffer::zeroed(frame.len as usize),
+    };
+    (buffer, verify)
+}
+
 impl Plane {
     /// Hands a spread disk's parts to their owners.
     pub(crate) fn hand_out_extents(&mut self, number: usize, now: Instant) {
@@ -51,40 +78,29 @@ impl Plane {
 
     fn give_owner(&mut self, number: usize, owner: usize, part: &Part, now: Instant) {
         let frame = self.disks.of(owner).vdisk.frame(part.kind, part.request.offset, part.request.len);
-        let (command, buffer, inner) = self.lend(number, part, frame);
+        let (command, buffer, inner) = self.lend(number, part, frame, None);
         self.submit(owner, command, buffer, Submitter { connection: INNER, command: inner }, now);
     }
 
-    /// A sub-request as its owner takes it, with its command's bytes on loan in a frame as the owner needs it; and its name here.
-    #[allow(unsafe_code)] // lends parts of a command's buffer
-    pub(super) fn lend(&mut self, number: usize, part: &Part, frame: Frame) -> (Command, Buffer, RequestId) {
+    /// A sub-request as its owner takes it, with its command's bytes on loan in a frame as the owner needs it; and its name here. Without a loan
+    /// where its bytes are read here.
+    pub(super) fn lend(
+        &mut self,
+        number: usize,
+        part: &Part,
+        frame: Frame,
+        reads: Option<u64>,
+    ) -> (Command, Buffer, RequestId) {
         let Part { request, kind, .. } = *part;
-        let disk = self.disks[number].as_mut().expect("a disk in use is there");
-        let whole = disk.in_flight[part.id.command.index()].as_mut();
-        let whole = &mut whole.expect("a pending command has its buffer here").frame;
-        let (len, mut verify) = (request.len as usize, (0, 0));
-        let buffer = match part.data {
-            Data::Frame { at } => {
-                // SAFETY: as for the parts of any disk: the frame stays until the command is finished, parts of one
-                // command do not overlap (they end at whole blocks, or with the command), and nobody reads it meanwhile. Another
-                // shard, too, gives the loan back before the command is finished.
-                unsafe { whole.lend((at - frame.lead) as usize, frame.len as usize) }
-            }
-            Data::Compare { at, verify: from } => {
-                let mut own = Buffer::zeroed(frame.len as usize);
-                let to = frame.verify.expect("what is compared has room for it") as usize;
-                own[frame.lead as usize..][..len].copy_from_slice(&whole[at as usize..][..len]);
-                own[to..to + len].copy_from_slice(&whole[from as usize..][..len]);
-                verify = (to as u64, from);
-                own
-            }
-            _ => Buffer::zeroed(frame.len as usize),
+        let (buffer, verify) = match reads {
+            None => loan(self.disks.of(number), part, frame),
+            Some(_) => (Buffer::empty(), (0, 0)),
         };
-        let spread = disk.spread.as_mut().expect("a spread disk");
+        let spread = self.disks.of(number).spread.as_mut().expect("a spread disk");
         spread.inside += 1;
         let extent = part.gate.0;
         let foreign = spread.take(extent);
-        let inner = self.inner.insert(Inner { disk: number, part: *part, extent, verify });
+        let inner = self.inner.insert(Inner { disk: number, part: *part, extent, verify, reads });
         let command = Command {
             fua: request.fua,
             // What a relay was told goes on.

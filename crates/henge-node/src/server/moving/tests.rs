@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 
 mod hot;
+mod reads;
 
 /// A node of two shards without threads. Shard 0 has pool a with disk x, shard 1 has pool b with disks y and z. Shard 0 alone accepts.
 struct Pair {
@@ -527,7 +528,7 @@ fn no_shard_ends_while_another_needs_it() {
 }
 
 fn owner(shard: usize, number: usize) -> Owner {
-    Owner { shard, number, unit: henge_link::WireUnit::Bytes }
+    Owner { shard, number, unit: henge_link::WireUnit::Bytes, reach: None }
 }
 
 /// What a client of the property does next.
