@@ -9,7 +9,7 @@
 //! Holds where [`Gate::let_reads_pass`] was called. While the depth D is used up, a read waits in the scheduler, and fewer than D reads are at the device,
 //! the scheduler is asked on. A read that it dispatches goes, beside the depth, and has the next slot if it is not over by then. [`AT_ONCE`] do so at most.
 //! A write is *overtaken*: dispatched, not at the device, and without a slot. After such reads it has the next slots, in the order in which it was dispatched.
-//! [`OVERTAKEN`] are at most.
+//! [`OVERTAKEN`] are at most: a journal that is written keeps writers for tens of milliseconds, and each read lets about one write of others leave the scheduler.
 //!
 //! # Example
 //! Depth 4, and four writes at the device. Two more wait, then a read of another flow comes. By its tags the scheduler dispatches a write, the read,
@@ -30,7 +30,7 @@ use std::collections::VecDeque;
 /// Most reads that pass and are not over: what is in the page cache is over at once.
 const AT_ONCE: usize = 8;
 /// Most requests that were dispatched and wait for a slot.
-const OVERTAKEN: usize = 8;
+const OVERTAKEN: usize = 32;
 
 /// Who passes whom.
 #[derive(Default)]
