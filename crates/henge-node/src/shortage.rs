@@ -21,6 +21,11 @@ const ENOUGH: f64 = 0.97;
 /// Disks that are named.
 const NAMED: usize = 3;
 
+/// Who wants a rate there has it.
+const AGAIN: &str = "gives what is promised again";
+/// That a pool is quick again cannot be said while nobody wants it to be.
+const NOBODY: &str = "no disk is seen to want its rate now";
+
 /// What is remembered of a pool.
 #[derive(Default)]
 struct Seen {
@@ -45,15 +50,14 @@ impl Shortages {
         }
         self.pools.retain(|name, _| status.pools.iter().any(|pool| pool.name == *name));
         for pool in &mut status.pools {
-            let short = wanted_of.get(pool.name.as_str()).and_then(|disks| lacks(disks));
+            let disks = wanted_of.get(pool.name.as_str());
+            let short = disks.and_then(|disks| lacks(disks));
             let seen = self.pools.entry(pool.name.clone()).or_default();
             seen.looks = if short.is_some() == seen.said.is_some() { 0 } else { seen.looks + 1 };
             if seen.looks == LOOKS {
                 seen.looks = 0;
-                match &short {
-                    Some(text) => events.note(EventKind::Drifted, &pool.name, text),
-                    None => events.note(EventKind::Drifted, &pool.name, "gives what is promised again"),
-                }
+                let over = if disks.is_some() { AGAIN } else { NOBODY };
+                events.note(EventKind::Drifted, &pool.name, short.as_deref().unwrap_or(over));
                 seen.said = short;
             } else if seen.said.is_some() && short.is_some() {
                 seen.said = short;
@@ -144,7 +148,9 @@ mod tests {
         assert_eq!(see(&kept, 1), (None, 2));
         assert_eq!(see(&[], 50), (None, 2));
         let said: Vec<String> = events.after(Some("ssd"), 0, 9).into_iter().map(|e| e.detail).collect();
-        assert_eq!(said, [text, "gives what is promised again"]);
+        assert_eq!(said, [text, AGAIN]);
+        assert_eq!((see(&short, LOOKS).1, see(&[], LOOKS)), (3, (None, 4)));
+        assert_eq!(events.after(Some("ssd"), 0, 9).pop().expect("the last").detail, NOBODY);
     }
 
     /// What one has beyond its rate is nothing that another was promised; and one disk's miss among many that are kept is its own.
