@@ -106,10 +106,14 @@ fn a_long_list_is_made_as_it_is_taken() {
         let (header, data) = host.replies().remove(0);
         assert!(data.len() <= 256 << 10, "{} bytes at once", data.len());
         text.extend_from_slice(&data);
+        if number == 1 {
+            // The rest is not made yet.
+            targets.add_target("iqn.2026-11.example:later", Access::default());
+        }
         (ttt, number) = (header.ttt(), number + 1);
     }
     let names = text.split(|&b| b == 0).filter_map(|pair| pair.strip_prefix(b"TargetName="));
     let names: Vec<&[u8]> = names.collect();
-    assert_eq!((names.len(), number), (10_001, 4), "each once, in three pieces");
+    assert_eq!((names.len(), number), (10_002, 4), "each once, in three pieces");
     assert!(names.is_sorted());
 }

@@ -239,14 +239,24 @@ fn who_comes_with_a_flood_fills_no_scheduler() {
 }
 
 /// A third disk, whose small reads and large ones take turns, made a flood of writes count as behind. What a reader does beside that flood was then taken for what
-/// it does alone: `sfq` left it 0.27 of its share.
+/// it does alone: `sfq` left it 0.27 of its share. In the second program a writer has 0.32 where those who have little beside the rest of those behind have no
+/// trial of their own.
 #[test]
 fn who_makes_a_flood_look_behind_hides_no_share() {
-    let send = |kind, outstanding, sequential| Act::Send { kind, outstanding, sequential, burst: 0 };
-    let program = [vec![(send(7, 4, false), 1)], vec![(send(3, 16, true), 30), (send(0, 2, true), 1)]];
-    for seed in 7..9 {
-        let least = Cell::new("sata-ssd", "sfq", VICTIMS[0]).least(&program, seed);
-        assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    let send = |kind, outstanding, sequential, burst| Act::Send { kind, outstanding, sequential, burst };
+    let reader =
+        [vec![(send(7, 4, false, 0), 1)], vec![(send(3, 16, true, 0), 30), (send(0, 2, true, 0), 1)]];
+    let writer = [
+        vec![(send(KINDS.len() + 2, 4, true, 16), 150), (Act::Haggle(false), 30)],
+        vec![(send(2, 128, false, 0), 64)],
+        vec![(send(7, 64, false, 16), 1), (send(9, 128, true, 0), 64)],
+    ];
+    for (victim, program, seeds) in [(0, &reader[..], 7..9), (2, &writer, 1..3)] {
+        let cell = Cell::new("sata-ssd", "sfq", VICTIMS[victim]);
+        for seed in seeds {
+            let least = cell.least(program, seed);
+            assert!(least >= 0.95, "{}, seed {seed}: {least} of its due", VICTIMS[victim].name);
+        }
     }
 }
 
