@@ -3,6 +3,10 @@
 use crate::{Backend, Dispatch, Done, Duration, Fault, Gate, Instant, Op, Request, RequestId, Served};
 use std::collections::VecDeque;
 
+/// Most requests without bytes that are over in a row, and the backend is not asked what it has finished: whoever makes them without end
+/// would keep everybody else's data there.
+const IDLE: u32 = 4;
+
 /// A request that is over.
 #[derive(Debug)]
 pub struct Finished<P> {
@@ -36,12 +40,14 @@ pub struct Pipeline<B: Backend> {
     payloads: Vec<Option<B::Payload>>,
     /// Dispatched requests without bytes: they took their turn, and the backend has nothing to do for them.
     idle: VecDeque<(RequestId, B::Payload)>,
+    /// Those that were over since the backend was asked last.
+    in_a_row: u32,
 }
 
 impl<B: Backend> Pipeline<B> {
     /// Joins the two.
     pub fn new(gate: Gate, backend: B) -> Self {
-        Pipeline { gate, backend, payloads: Vec::new(), idle: VecDeque::new() }
+        Pipeline { gate, backend, payloads: Vec::new(), idle: VecDeque::new(), in_a_row: 0 }
     }
 
     /// Takes a request and its data in.
@@ -94,21 +100,35 @@ impl<B: Backend> Pipeline<B> {
     /// Dispatches what may go, and returns the next request that is over, if any.
     pub fn poll(&mut self, now: Instant) -> Option<Finished<B::Payload>> {
         self.submit_ready(now);
-        let done = match self.idle.pop_front() {
-            Some((id, payload)) => Done { id, outcome: Ok(()), busy: None, payload },
-            None => match self.reap(now) {
-                (Some(done), _) => done,
-                (None, false) => return None,
-                // A slot that has become free is filled at once.
-                (None, true) => {
-                    self.submit_ready(now);
-                    self.reap(now).0?
-                }
+        let done = match self.next_idle(self.in_a_row < IDLE) {
+            Some(done) => done,
+            None => match self.finished(now) {
+                Some(done) => done,
+                None => self.next_idle(true)?,
             },
         };
         let Done { id, outcome, busy, payload } = done;
         let served = self.gate.complete(id, outcome.is_err(), now);
         Some(Finished { served, outcome, busy, payload })
+    }
+
+    /// A request without bytes that is over, if it is one's turn.
+    fn next_idle(&mut self, turn: bool) -> Option<Done<B::Payload>> {
+        let (id, payload) = turn.then(|| self.idle.pop_front())??;
+        self.in_a_row += 1;
+        Some(Done { id, outcome: Ok(()), busy: None, payload })
+    }
+
+    /// What the backend has finished. A slot that becomes free meanwhile is filled at once.
+    fn finished(&mut self, now: Instant) -> Option<Done<B::Payload>> {
+        self.in_a_row = 0;
+        match self.reap(now) {
+            (None, true) => {
+                self.submit_ready(now);
+                self.reap(now).0
+            }
+            (done, _) => done,
+        }
     }
 
     /// What the backend has finished, and whether it has let go of slots.

@@ -3,6 +3,7 @@
 mod demand;
 mod durable;
 mod exchange;
+mod idle;
 mod passing;
 mod pen;
 mod slots;

@@ -10,7 +10,7 @@ pub(super) const EXTENT_STEPS: usize = 8;
 pub(super) const EXTENT_STEP: u64 = 8 << 10;
 
 /// Which bytes of a disk take room, from `offset` on: at most `most` stretches, which may end before the range
-/// does.
+/// does, and do where the round's time is over.
 pub(crate) fn extents(plane: &mut Plane, number: usize, offset: u64, len: u64, most: usize) -> Vec<Extent> {
     let Some(disk) = plane.disks.get(number).and_then(Option::as_ref) else { return Vec::new() };
     let mut found: Vec<Extent> = Vec::new();
@@ -18,7 +18,8 @@ pub(crate) fn extents(plane: &mut Plane, number: usize, offset: u64, len: u64, m
     let (mut at, mut steps) = (offset, 0);
     // Each step asks the store once, which may be a system call.
     for _ in 0..EXTENT_STEPS {
-        if at >= end || found.len() > most {
+        // A file in many pieces has a map that is dear to read: then one step is the look.
+        if at >= end || found.len() > most || steps > 0 && plane.round.is_late() {
             break;
         }
         let spot = disk.vdisk.layout().locate(at);

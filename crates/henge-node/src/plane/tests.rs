@@ -161,6 +161,10 @@ fn a_look_at_what_takes_room_is_bounded() {
     assert_eq!(plane.round.next_copied(), Some((0, steps * EXTENT_STEP)));
     block_status::extents(&mut plane, 0, 0, 4096, 10_000);
     assert_eq!((plane.round.next_copied(), plane.round.next_copied()), (Some((0, EXTENT_STEP)), None));
+
+    plane.round.ends_at(std::time::Instant::now());
+    let found = block_status::extents(&mut plane, 0, 0, 64 * MIB, 10_000);
+    assert_eq!(found.iter().map(|e| e.len).sum::<u64>(), 4096, "one step, where the round is over");
 }
 
 /// A disk over two extents that are here.
