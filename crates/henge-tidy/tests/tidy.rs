@@ -1,6 +1,7 @@
 //! Rules of the house that the compiler does not know: layering, purity, line length, words.
 
 mod circles;
+mod examples;
 mod sizes;
 
 use std::fs;
