@@ -1,6 +1,6 @@
 //! Finish times that are made in one place: a disk whose requests gather on one of its nodes gets what it was promised in all.
 
-use crate::common::{complaint, run};
+use crate::common::{complaint, outcome};
 use henge_sim::Outcome;
 
 /// Two nodes of 200/s. "a" has 150/s over both, 75/s at each, and asks 100/s of node 0; "b" has a rate of node 0 alone and takes all
@@ -16,7 +16,7 @@ fn gathered(scheduler: &str, of_b: u32, network: &str) -> Outcome {
          [[flow]]\nname = \"b\"\nnodes = [0]\ncontract = {{ rate = \"{of_b}/s\" }}\n\
          workload = {{ pattern = \"random\", size = \"4KiB\", outstanding = 32 }}\n"
     );
-    run(&text).unwrap().0
+    outcome(&text)
 }
 
 fn rate(outcome: &Outcome, flow: &str) -> f64 {

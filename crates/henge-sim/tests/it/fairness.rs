@@ -1,7 +1,7 @@
 //! Theorem 2 of DSFQ, as every run reports it: no run that it covers exceeds its bound.
 
-use crate::common;
-use henge_sim::{Caveat, Outcome};
+use crate::common::outcome;
+use henge_sim::Caveat;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -44,13 +44,6 @@ fn scenario(rng: &mut Pcg64Mcg, sync: &str) -> String {
     text
 }
 
-fn run(text: &str) -> Outcome {
-    common::world(text)
-        .unwrap_or_else(|e| panic!("{e}\n{text}"))
-        .run(&mut henge_sim::Unwatched)
-        .expect("it runs")
-}
-
 #[test]
 fn no_random_run_exceeds_the_bound_of_theorem_2() {
     let ways = [
@@ -66,7 +59,7 @@ fn no_random_run_exceeds_the_bound_of_theorem_2() {
         for seed in 0..RUNS {
             let seed = seed + 1000 * i as u64;
             let text = scenario(&mut Pcg64Mcg::seed_from_u64(seed), sync);
-            let outcome = run(&text);
+            let outcome = outcome(&text);
             let fairness = &outcome.fairness;
             assert_eq!(fairness.caveat, None);
             assert!(
@@ -94,10 +87,10 @@ fn nodes_on_their_own_exceed_it() {
         [[flow]]\nname = \"one\"\nnodes = [0]\nworkload = { pattern = \"random\", size = \"64KiB\", outstanding = 8 }
         [[flow]]\nname = \"two\"\n[[flow.client]]\nnodes = [0]\nworkload = { pattern = \"random\", size = \"64KiB\", outstanding = 8 }
         [[flow.client]]\nnodes = [1]\nworkload = { pattern = \"random\", size = \"64KiB\", outstanding = 8 }\n";
-    let single = run(&text.replace("POLICY", "single")).fairness;
+    let single = outcome(&text.replace("POLICY", "single")).fairness;
     assert_eq!(single.caveat, Some(Caveat::OtherPolicy));
     assert!(single.of_bound > 10.0, "{single:?}");
     // Flow two gets 20 MB/s on the other node: all it can have, and one gets the whole of the shared node.
-    let total = run(&text.replace("POLICY", "total")).fairness;
+    let total = outcome(&text.replace("POLICY", "total")).fairness;
     assert!(total.caveat.is_none() && total.of_bound <= 1.0, "{total:?}");
 }

@@ -3,7 +3,7 @@
 //! The reader's own area was never written, so its reads meet no die that is programming. A written area does: then the 99.9th percentile on
 //! `nvme-dc` is some 12 times what it is alone, because a die is busy for 700 us with each program (docs/promises.md). No order of requests helps there.
 
-use crate::common::run;
+use crate::common::outcome;
 use henge_sim::Outcome;
 
 /// 4 KiB reads one at a time, and 128 KiB writes (1 MiB at 32, cut) where there are some.
@@ -22,7 +22,7 @@ fn beside(disk: &str, scheduler: &str, reads: bool, writes: u32, seed: u64) -> O
         let writer = format!("pattern = \"random\", size = \"128KiB\", read = 0.0, outstanding = {writes}");
         flow("writer", &writer);
     }
-    run(&text).unwrap_or_else(|e| panic!("{e}")).0
+    outcome(&text)
 }
 
 /// The 99.9th percentile is at most three times what it is alone, and the writer has 95 % of what it has alone.

@@ -1,6 +1,6 @@
 //! A disk over several gates has its whole rate, wherever its requests fall by chance, and takes nobody's.
 
-use crate::common::run;
+use crate::common::outcome;
 use henge_sim::Outcome;
 
 /// Schedulers that promise a rate; with their knobs.
@@ -27,7 +27,7 @@ fn random(scheduler: &str, knobs: &str, nodes: u32, central: bool, seed: u64) ->
          [[flow]]\nname = \"b\"\ncontract = {{ rate = \"{b}/s\" }}\n\
          workload = {{ pattern = \"random\", size = \"4KiB\", outstanding = 64 }}\n"
     );
-    run(&text).unwrap_or_else(|e| panic!("{e}\n{text}")).0
+    outcome(&text)
 }
 
 fn rate(outcome: &Outcome, flow: &str) -> f64 {
@@ -65,7 +65,7 @@ fn gathered(scheduler: &str, knobs: &str, of_b: u32, seed: u64) -> Outcome {
          [[flow]]\nname = \"b\"\nnodes = [0]\ncontract = {{ rate = \"{of_b}/s\" }}\n\
          workload = {{ pattern = \"random\", size = \"4KiB\", outstanding = 32 }}\n"
     );
-    run(&text).unwrap_or_else(|e| panic!("{e}\n{text}")).0
+    outcome(&text)
 }
 
 /// Whoever gathers on a gate has what nobody was promised there, and no more: the neighbour keeps its promise.

@@ -3,7 +3,7 @@
 
 use henge_config::Source;
 use henge_core::{ParamError, RequestRow};
-use henge_sim::{Observer, Outcome, Outside, SimError, World};
+use henge_sim::{Observer, Outcome, Outside, SimError, Unwatched, World};
 
 /// Collects the rows of a run as CSV.
 #[derive(Default)]
@@ -32,9 +32,18 @@ pub fn complaint(text: &str) -> String {
     Source::new("test.toml", text).point(error).to_string()
 }
 
-/// Runs it.
+fn built(text: &str) -> World {
+    world(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// Runs it, and writes a row of each request.
 pub fn run(text: &str) -> Result<(Outcome, String), SimError> {
     let mut rows = Rows::default();
-    let outcome = world(text).unwrap_or_else(|e| panic!("{e}\n{text}")).run(&mut rows)?;
+    let outcome = built(text).run(&mut rows)?;
     Ok((outcome, rows.0))
+}
+
+/// Runs it: what comes of it, and no rows.
+pub fn outcome(text: &str) -> Outcome {
+    built(text).run(&mut Unwatched).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
