@@ -1,6 +1,7 @@
 //! Connects to a server and negotiates. This blocks, so it is done before anybody is served, or on a thread of its own.
 
 use super::uri::{Server, Uri};
+use henge_nbd::proto::rep;
 use henge_nbd::{Client, ClientEvent, ClientFailure, Negotiated, Segment, Wish};
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
@@ -136,22 +137,31 @@ fn other(why: &str) -> io::Error {
 }
 
 fn refused(why: &ClientFailure) -> io::Error {
-    match why {
-        ClientFailure::Refused { message, .. } if !message.is_empty() => {
-            other(&format!("it refuses the export: {message}"))
-        }
-        ClientFailure::Refused { kind, .. } => {
-            let known =
-                if *kind == (1 << 31) + 6 { "it has no such export" } else { "it refuses the export" };
-            other(known)
-        }
-        ClientFailure::Protocol(why) => other(&format!("it does not keep to the protocol: {why}")),
+    let (kind, message) = match why {
+        ClientFailure::Refused { kind, message } => (*kind, message),
+        ClientFailure::Protocol(why) => return other(&format!("it does not keep to the protocol: {why}")),
+    };
+    let known = match kind {
+        rep::ERR_TLS_REQD => "it requires TLS, which is not spoken to servers: put a tunnel before it",
+        rep::ERR_UNKNOWN => "it has no such export",
+        rep::ERR_UNSUP => "it does not know NBD_OPT_GO, by which exports are chosen",
+        rep::ERR_POLICY => "it does not give the export to this node",
+        rep::ERR_SHUTDOWN => "it shuts down",
+        _ => "it refuses the export",
+    };
+    match message.as_str() {
+        "" => other(known),
+        message => other(&format!("{known}: {message}")),
     }
 }
 
 /// What no pool can be made of.
 fn check(said: &Negotiated) -> io::Result<()> {
     let block = said.block;
+    // As many as a file may have. Sums of more would not fit.
+    if said.size > i64::MAX as u64 {
+        return Err(other(&format!("it says that the export has {} bytes, which cannot be", said.size)));
+    }
     if block.least > crate::ALIGN as u32 || !block.least.is_power_of_two() {
         let most = crate::ALIGN;
         return Err(other(&format!("its blocks of {} bytes are too long; {most} is the most", block.least)));
@@ -160,4 +170,97 @@ fn check(said: &Negotiated) -> io::Result<()> {
         return Err(other(&format!("its longest payload, {} bytes, is less than a page", block.most)));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// A server that says the same whatever it is asked, and then nothing more.
+    struct Script {
+        says: VecDeque<Vec<u8>>,
+        heard: Vec<u8>,
+    }
+
+    impl Read for Script {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let Some(mut next) = self.says.pop_front() else { return Ok(0) };
+            let rest = next.split_off(next.len().min(into.len()));
+            into[..next.len()].copy_from_slice(&next);
+            if !rest.is_empty() {
+                self.says.push_front(rest);
+            }
+            Ok(next.len())
+        }
+    }
+
+    impl Write for Script {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.heard.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Stream for Script {
+        fn within(&self, _left: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const HELLO: &[u8] = b"NBDMAGICIHAVEOPT\0\x03";
+    const STRUCTURED: u32 = 8;
+    const GO: u32 = 7;
+
+    fn reply(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
+        let numbers = [option, kind, data.len() as u32].map(u32::to_be_bytes).concat();
+        [&0x0003_e889_0455_65a9u64.to_be_bytes()[..], &numbers, data].concat()
+    }
+
+    /// An export of so many bytes, with blocks of so many.
+    fn export(size: u64, least: u32, most: u32) -> Vec<Vec<u8>> {
+        let export = [&[0, 0][..], &size.to_be_bytes(), &[0, 1]].concat();
+        let block = [&[0, 3][..], &[least, 4096, most].map(u32::to_be_bytes).concat()].concat();
+        vec![reply(STRUCTURED, 1, &[]), reply(GO, 3, &export), reply(GO, 3, &block), reply(GO, 1, &[])]
+    }
+
+    fn negotiated(says: Vec<Vec<u8>>) -> Result<Negotiated, String> {
+        let says = [vec![HELLO.to_vec()], says].concat().into();
+        let uri = super::super::uri::parse("nbd://store/vm").unwrap();
+        let mut script = Script { says, heard: Vec::new() };
+        let end = Instant::now() + Duration::from_secs(3600);
+        let said = negotiate(&mut script, &uri, end).map_err(|e| e.to_string());
+        said.map(|(_, said)| said)
+    }
+
+    #[test]
+    fn what_a_server_refuses_or_cannot_be_is_said() {
+        assert_eq!(negotiated(export(1 << 30, 512, 1 << 20)).unwrap().size, 1 << 30);
+        let refuses = |kind: u32, text: &str| {
+            let no = |option| reply(option, kind, text.as_bytes());
+            vec![no(STRUCTURED), no(GO)]
+        };
+        let twice = [export(1, 1, 4096), vec![reply(GO, 1, &[])]].concat().concat();
+        for (says, why) in [
+            (refuses(rep::ERR_TLS_REQD, ""), "requires TLS, which is not spoken to servers"),
+            (refuses(rep::ERR_TLS_REQD, "starttls first"), "put a tunnel before it: starttls first"),
+            (refuses(rep::ERR_UNKNOWN, ""), "no such export"),
+            (refuses(rep::ERR_POLICY, ""), "to this node"),
+            (refuses(rep::ERR_SHUTDOWN, ""), "shuts down"),
+            (refuses(rep::ERR_UNSUP, ""), "NBD_OPT_GO"),
+            (refuses(rep::ERR_INVALID, "no"), "it refuses the export: no"),
+            (export(1 << 30, 8192, 1 << 20), "blocks of 8192 bytes are too long"),
+            (export(1 << 30, 1, 512), "longest payload, 512 bytes"),
+            (export(u64::MAX, 1, 1 << 20), "which cannot be"),
+            (vec![reply(GO, 1, &[])], "not a reply to the option"),
+            (vec![twice], "nobody asked"),
+            (vec![], "closed the connection while it negotiated"),
+        ] {
+            let said = negotiated(says).unwrap_err();
+            assert!(said.contains(why), "{said}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::dial::Dialed;
 use crate::{Buffer, Watch};
-use henge_core::{Pending, Request, RequestId};
+use henge_core::{Instant, Pending, Request, RequestId};
 use henge_nbd::{Ask, Client, ClientEvent, ClientFailure, Error, Segment};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -36,6 +36,8 @@ pub(crate) struct InFlight {
     pub come: u64,
     /// It was sent at least once.
     pub begun: bool,
+    /// Its connection was lost first then, and nothing of it was answered since.
+    pub lost_since: Option<Instant>,
     /// Its piece is sent as bytes.
     pub bytes: bool,
 }

@@ -10,7 +10,8 @@
 //! node begins again, as after a failed sync of a file. With `fua` each write is durable before it is answered, so nothing is ever in doubt.
 //!
 //! # Bounds
-//! As many requests as the gate's depth. They wait for a lost server for `wait`, then they fail.
+//! As many requests as the gate's depth. They wait for a lost server for `wait`, then they fail. A server may also come back each time, and be lost by
+//! the same request again: that one fails, too, once `wait` is over since its first loss.
 
 use super::dial::{Dialed, named};
 use super::link::{InFlight, Link, Over, ZEROES};
@@ -112,15 +113,19 @@ impl Remote {
             notices,
             runnable: false,
         };
-        if !remote.can(flag::SEND_FLUSH) {
-            remote
-                .notices
+        remote.say_lacks(flag::SEND_FLUSH);
+        Ok(remote)
+    }
+
+    /// Says what the server cannot do, and could before.
+    fn say_lacks(&mut self, before: u16) {
+        if before & flag::SEND_FLUSH != 0 && !self.can(flag::SEND_FLUSH) {
+            self.notices
                 .tell("the server knows no FLUSH: whether what it has answered is durable is up to it");
         }
-        if remote.can(flag::READ_ONLY) {
-            remote.notices.tell("the export is read-only: every write fails");
+        if before & flag::READ_ONLY == 0 && self.can(flag::READ_ONLY) {
+            self.notices.tell("the export is read-only: every write fails");
         }
-        Ok(remote)
     }
 
     /// Where it is.
@@ -166,6 +171,7 @@ impl Remote {
             link: None,
             come: 0,
             begun: false,
+            lost_since: None,
             bytes: false,
         };
         let id = self.in_flight.insert(held);
@@ -176,7 +182,7 @@ impl Remote {
     pub(crate) fn work(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) {
         self.expire(now, done);
         self.give_up_silent(now);
-        self.dispatch(done);
+        self.dispatch(now, done);
         self.serve_links(now, done);
         self.silent_since = self.silent_since.or(Some(now)).filter(|_| self.links.awaits_proof());
     }
@@ -197,19 +203,21 @@ impl Remote {
                     Ok(()) => {}
                 }
             }
-            if self.waiting.is_empty() || !self.dispatch(done) {
+            if self.waiting.is_empty() || !self.dispatch(now, done) {
                 return;
             }
         }
     }
 
     /// Sends what may be sent; whether anything was.
-    fn dispatch(&mut self, done: &mut VecDeque<Done<Buffer>>) -> bool {
+    fn dispatch(&mut self, now: Instant, done: &mut VecDeque<Done<Buffer>>) -> bool {
         let (mut any, mut last, mut stay) = (false, None, VecDeque::new());
         while let Some(id) = self.waiting.pop_front() {
             let held = self.in_flight.get(id).expect("a request that waits is there");
             let durable = held.request.op == Op::Flush || held.request.fua;
-            if durable && self.cache.in_doubt {
+            if held.lost_since.is_some_and(|since| since + self.terms.wait <= now) {
+                self.finish(id, Err(Fault::Unreachable), done);
+            } else if durable && self.cache.in_doubt {
                 self.finish(id, Err(Fault::Io), done);
             } else if is_write(held) && self.can(flag::READ_ONLY) {
                 self.finish(id, Err(Fault::Unsupported), done);
@@ -292,7 +300,7 @@ impl Remote {
                 self.finish(id, Ok(()), done);
             }
             Ok(()) => {
-                held.link = None;
+                (held.link, held.lost_since) = (None, None);
                 held.done += held.piece;
                 let durable = can_fua && (all || held.request.fua);
                 if held.done < held.request.len {
@@ -328,6 +336,7 @@ impl Remote {
         for (id, held) in self.in_flight.iter_mut() {
             if held.link == Some(link) {
                 held.link = None;
+                held.lost_since.get_or_insert(now);
                 self.waiting.push_back(id);
             }
             // A server that begins again may have forgotten what it answered.
@@ -335,7 +344,7 @@ impl Remote {
                 (held.done, held.flushing) = (0, false);
             }
         }
-        self.redial.at_once(why, now);
+        self.redial.lost(why, now);
         if self.links.alive() == 0 {
             self.down_since = Some(now);
             self.notices
@@ -387,14 +396,21 @@ impl Remote {
         self.redial.end();
         let placed = outcome.and_then(|dialed| {
             fits(&dialed.said, self.terms, self.used)?;
-            let said = dialed.said;
+            let (said, before) = (dialed.said, self.said);
+            if said.block.least > before.block.least {
+                let (now, then) = (said.block.least, before.block.least);
+                return Err(format!(
+                    "its blocks have {now} bytes, and had {then}: a node that begins again takes them"
+                ));
+            }
             self.links.add(dialed).map_err(|e| e.to_string())?;
-            self.said = Negotiated { size: said.size, ..said };
+            self.said = said;
+            self.say_lacks(before.flags);
             Ok(())
         });
         match placed {
             Ok(()) => {
-                self.redial.at_once("", now);
+                self.redial.came(now);
                 if let Some(since) = self.down_since.take() {
                     let ms = now.since(since).as_nanos() / 1_000_000;
                     self.notices.tell(&format!("the server is back after {}", Duration::from_millis(ms)));

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
+mod strange;
+
 const SIZE: u64 = 1 << 20;
 const ALL: u16 = flag::HAS_FLAGS
     | flag::SEND_FLUSH
@@ -35,6 +37,7 @@ struct WireRequest {
 struct Server {
     flags: u16,
     size: u64,
+    least: u32,
     most: u32,
     wires: Vec<Option<(UnixStream, Vec<u8>)>>,
     asked: Vec<WireRequest>,
@@ -49,7 +52,7 @@ impl Server {
         let empty = vec![0; SIZE as usize];
         let (cached, durable) = (empty.clone(), empty);
         let (wires, asked, silent) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Server { flags, size: SIZE, most: 32 << 20, wires, asked, silent, cached, durable }
+        Server { flags, size: SIZE, least: 1, most: 32 << 20, wires, asked, silent, cached, durable }
     }
 
     fn dial(&mut self) -> Dialed {
@@ -64,8 +67,8 @@ impl Server {
             [&head[..], &kind.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
         };
         let export = [&[0, 0][..], &self.size.to_be_bytes(), &self.flags.to_be_bytes()].concat();
-        let block =
-            [&[0, 3][..], &1u32.to_be_bytes(), &4096u32.to_be_bytes(), &self.most.to_be_bytes()].concat();
+        let sizes = [self.least, 4096, self.most].map(u32::to_be_bytes).concat();
+        let block = [&[0, 3][..], &sizes].concat();
         let input = [reply(3, &export), reply(3, &block), reply(1, &[])].concat();
         let (taken, event) = client.receive(&input);
         let ClientEvent::Ready(said) = event else { panic!("{event:?}") };
@@ -192,7 +195,15 @@ impl Bench {
         bench
     }
 
+    /// All connections that are wanted come, each once it is time to dial.
     fn dial(&mut self) {
+        while let Some(at) = self.remote.dials_at() {
+            self.now = self.now.max(at);
+            self.dial_what_is_due();
+        }
+    }
+
+    fn dial_what_is_due(&mut self) {
         while self.remote.is_to_dial(self.now) {
             let dialed = self.server.dial();
             self.remote.dialed(Ok(dialed), self.now);
@@ -587,7 +598,7 @@ fn no_flushed_write_is_lost_and_no_old_one_comes_again() {
             }
             bench.turn();
             bench.now += Duration::from_millis(200);
-            bench.dial();
+            bench.dial_what_is_due();
             for (id, outcome) in bench.over() {
                 let (op, block, fill) = open.remove(&id).expect("it ends once");
                 match (op, outcome) {
