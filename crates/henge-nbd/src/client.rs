@@ -133,6 +133,8 @@ pub(crate) struct Sent {
     /// Some of a write's payload is still to be written.
     pub unsent: bool,
     pub error: Option<Error>,
+    /// Chunks without content that have come, of which one says all.
+    pub empty: u16,
 }
 
 /// The client's end of one connection.
@@ -249,7 +251,7 @@ impl Client {
             }
         };
         let unsent = ask == Ask::Write && len > 0;
-        let id = self.pending.insert(Sent { ask, offset, len, covered: 0, unsent, error: None });
+        let id = self.pending.insert(Sent { ask, offset, len, covered: 0, unsent, error: None, empty: 0 });
         let flags = flags | if fua { cmd::FLAG_FUA } else { 0 };
         self.request(flags, kind, u64::from(id.generation) << 32 | u64::from(id.slot), offset, len);
         if unsent {
@@ -314,5 +316,7 @@ impl Client {
     }
 }
 
+/// Most chunks without content in answer to one command. A driver reads for as long as something comes.
+pub(crate) const EMPTY_MAX: u16 = 1024;
 /// Longest chunk that is read as a whole.
 pub(crate) const CHUNK_MAX: u32 = DATA_MAX + 4;

@@ -1,6 +1,6 @@
 //! Replies, as the client's end understands them (proto: "Simple reply message", "Structured reply types").
 
-use crate::client::{CHUNK_MAX, State};
+use crate::client::{CHUNK_MAX, EMPTY_MAX, State};
 use crate::proto::{
     Error, Fields, SIMPLE_REPLY_MAGIC, STATE_HOLE, STATE_ZERO, STRING_MAX, STRUCTURED_REPLY_MAGIC, chunk,
 };
@@ -65,7 +65,15 @@ impl Client {
                 8
             }
             _ if len > CHUNK_MAX => return Err("an absurdly long chunk"),
-            _ => len,
+            chunk::OFFSET_HOLE => len,
+            _ => {
+                let sent = self.pending.get_mut(id).expect("its name was just looked up");
+                sent.empty += 1;
+                if sent.empty > EMPTY_MAX {
+                    return Err("chunks without content and without end");
+                }
+                len
+            }
         };
         self.state = State::ChunkData { id, kind, done, len: need };
         Ok(None)

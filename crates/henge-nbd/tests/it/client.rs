@@ -204,6 +204,7 @@ fn servers_that_do_not_keep_to_the_protocol() {
         format!("{CHUNK} 0001 0000 0000000000000000 00000001 00"),
         format!("{CHUNK} 0001 8001 0000000000000000 00000006 00000005 0001"),
         format!("{CHUNK} 0001 8001 0000000000000000 ffffffff"),
+        format!("{CHUNK} 0000 8001 0000000000000000 00000006 00000005 0000 ").repeat(1025),
         "'HTTP/1.1 400 Bad'".into(),
     ];
     for lie in lies {
