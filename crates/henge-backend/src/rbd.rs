@@ -11,6 +11,7 @@
 //! | [`parts`] | the parts that are open, and the image of each |
 //! | [`steps`] | how a part gets its image, grows, and gives it up |
 //! | [`requests`] | requests from the gate to an image and back, and what their errors mean |
+//! | [`silence`] | requests that Ceph leaves unanswered, and what people hear of it |
 //! | [`library`] | Ceph's functions, found at run time |
 //! | [`ceph`] | a cluster and its images, by those functions |
 //! | [`cluster`] | what is asked of a cluster; how a disk's image is come by, and who may write it |
@@ -39,12 +40,12 @@ mod objects;
 mod parts;
 mod plans;
 mod requests;
+mod silence;
 mod steps;
 mod store;
 #[cfg(test)]
 mod tests;
 
-use crate::notices::Notices;
 use crate::registry::Wanted;
 use crate::space::{GRAIN, Space};
 use cluster::Cluster;
@@ -81,7 +82,7 @@ impl Rbd {
     ) -> Rbd {
         let room = wanted.capacity.next_multiple_of(GRAIN);
         let space = if wanted.options.apart { Space::apart(room) } else { Space::new(room) };
-        let requests = Requests::new(completions, Notices::about(cluster.name()));
+        let requests = Requests::new(completions, &cluster);
         Rbd {
             cluster,
             user,

@@ -50,13 +50,15 @@ fn well(what: &str, result: c_int) -> io::Result<()> {
 pub(crate) struct Ceph {
     pool: Arc<Pool>,
     name: String,
+    conf: String,
 }
 
 impl Ceph {
     /// Connects. It may block for as long as the monitors may be silent.
     pub(crate) fn connect(reach: &Reach, silence_s: u32) -> io::Result<Ceph> {
         let pool = Connection::new(reach, silence_s)?.pool(&reach.pool, &reach.user)?;
-        Ok(Ceph { pool: Arc::new(pool), name: format!("Ceph pool {}", reach.pool) })
+        let (name, conf) = (format!("Ceph pool {}", reach.pool), reach.conf.clone());
+        Ok(Ceph { pool: Arc::new(pool), name, conf })
     }
 
     fn library(&self) -> &'static Library {
@@ -200,6 +202,20 @@ impl Cluster for Ceph {
     }
     fn unmark(&self, image: &str) -> io::Result<()> {
         marks::unmark(&self.pool, image)
+    }
+    fn monitors_say(&self) -> io::Result<String> {
+        match self.pool.connection.asked(c"{\"prefix\": \"osd stat\"}") {
+            Err(e) if e.raw_os_error() == Some(libc::ETIMEDOUT) => {
+                let why = format!(
+                    "no monitor answers: they have no quorum, or are no longer where \"{}\" had them when the node began; a node that begins \
+                     again reads it anew",
+                    self.conf
+                );
+                Err(io::Error::new(io::ErrorKind::TimedOut, why))
+            }
+            Err(e) => Err(io::Error::new(e.kind(), format!("its monitors do not say how OSDs are: {e}"))),
+            Ok(said) => Ok(said.trim().to_owned()),
+        }
     }
     fn register(&self) -> Option<Arc<dyn Register>> {
         Some(Arc::new(Words(Arc::clone(&self.pool))))

@@ -47,6 +47,8 @@ pub(crate) trait Cluster: Send + Sync {
     fn is_marked(&self, image: &str) -> io::Result<bool>;
     /// Also of one that was not noted.
     fn unmark(&self, image: &str) -> io::Result<()>;
+    /// What its monitors say of the OSDs; an error that says so where they say nothing. It may wait.
+    fn monitors_say(&self) -> io::Result<String>;
     /// Where nodes that use it tell each other that they live.
     fn register(&self) -> Option<Arc<dyn Register>>;
     /// For people.
@@ -79,6 +81,8 @@ pub(crate) trait Image: Send + Sync {
     fn lock(&self) -> io::Result<Lock>;
     /// Takes the lock from that holder, who is blocklisted.
     fn break_lock(&self, holder: &str) -> io::Result<()>;
+    /// Whether nobody else can write it as long as we have its lock.
+    fn is_guarded(&self) -> bool;
     /// Bytes of one object.
     fn object(&self) -> u64;
     /// Calls for each range that holds something; `false` where finding out would cost a look at every object.
@@ -108,7 +112,7 @@ pub(crate) struct Had {
     pub image: Arc<dyn Image>,
     /// Made just now.
     pub made: bool,
-    /// Made just now, of nothing: it holds nothing.
+    /// Made just now, of nothing, and nobody else can write it: it holds nothing.
     pub empty: bool,
     /// Henge made it, so it goes with its disk.
     pub ours: bool,
@@ -202,7 +206,8 @@ pub(crate) fn have(cluster: &dyn Cluster, plan: &Plan) -> io::Result<Option<Had>
             image.resize(plan.len)?;
         }
     }
-    let (empty, shared) = (made && plan.origin.from.is_none(), plan.claim.is_some());
+    let empty = made && plan.origin.from.is_none() && image.is_guarded();
+    let shared = plan.claim.is_some();
     Ok(Some(Had { image, made, empty, ours, shared }))
 }
 

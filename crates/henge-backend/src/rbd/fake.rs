@@ -7,6 +7,7 @@ use super::in_flight::{Ask, Completions, InFlight};
 use crate::origin::Snapshot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What an image is.
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub unlocked: bool,
     /// Who looks at its size waits.
     pub silent: bool,
+    /// It has no feature of a lock.
+    pub lockless: bool,
     /// Ceph knows which objects there are.
     pub mapped: bool,
     /// Results of the next requests, instead of what they would be.
@@ -45,6 +48,10 @@ pub(crate) struct Fake {
     images: Mutex<BTreeMap<String, Arc<Mutex<State>>>>,
     pub marks: Mutex<BTreeSet<String>>,
     pub log: Mutex<Vec<String>>,
+    /// New images have no feature of a lock.
+    pub lockless: AtomicBool,
+    /// What monitors say; nothing where nobody has said it.
+    pub said: Mutex<Option<String>>,
 }
 
 pub(crate) const OBJECT: u64 = 1 << 16;
@@ -63,7 +70,8 @@ impl Fake {
         self
     }
     fn put(&self, name: &str, size: u64) {
-        let state = State { data: vec![0; size as usize], mapped: true, ..State::default() };
+        let (data, lockless) = (vec![0; size as usize], self.lockless.load(Ordering::Relaxed));
+        let state = State { data, lockless, mapped: true, ..State::default() };
         held(&self.images).insert(name.into(), Arc::new(Mutex::new(state)));
     }
     pub(crate) fn names(&self) -> Vec<String> {
@@ -129,6 +137,9 @@ impl Cluster for Fake {
     fn unmark(&self, image: &str) -> io::Result<()> {
         held(&self.marks).remove(image);
         Ok(())
+    }
+    fn monitors_say(&self) -> io::Result<String> {
+        held(&self.said).clone().ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "no monitor answers"))
     }
     fn register(&self) -> Option<Arc<dyn crate::Register>> {
         None
@@ -236,6 +247,9 @@ impl Image for Opened {
         image.broken.push(holder.into());
         image.holder = None;
         Ok(())
+    }
+    fn is_guarded(&self) -> bool {
+        !held(&self.0).lockless
     }
     fn object(&self) -> u64 {
         OBJECT

@@ -76,7 +76,12 @@ functions! {
     rados: fn rados_create2(*mut Handle, *const c_char, *const c_char, u64) -> c_int;
     rados: fn rados_conf_read_file(Handle, *const c_char) -> c_int;
     rados: fn rados_conf_set(Handle, *const c_char, *const c_char) -> c_int;
+    rados: fn rados_conf_get(Handle, *const c_char, *mut c_char, usize) -> c_int;
     rados: fn rados_connect(Handle) -> c_int;
+    rados: fn rados_mon_command(
+        Handle, *const *const c_char, usize, *const c_char, usize, *mut *mut c_char, *mut usize, *mut *mut c_char, *mut usize
+    ) -> c_int;
+    rados: fn rados_buffer_free(*mut c_char) -> ();
     rados: fn rados_shutdown(Handle) -> ();
     rados: fn rados_ioctx_create(Handle, *const c_char, *mut Handle) -> c_int;
     rados: fn rados_ioctx_destroy(Handle) -> ();

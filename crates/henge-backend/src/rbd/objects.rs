@@ -3,7 +3,7 @@
 //! # The rule
 //! A bit for each object. An image that was made of nothing holds nothing; of another one Ceph says which objects there are, after it was
 //! opened. Meanwhile all count as data. What is written sets its bits before it is written, so no answer is too late. Nothing clears
-//! them: what was trimmed may count as data until the node begins again.
+//! them: what was trimmed may count as data until the node begins again. Of an image that others may write, all is data.
 //!
 //! # Price
 //! 32 KiB for an image of 1 TiB with objects of 4 MiB.
@@ -14,6 +14,8 @@ pub(crate) struct Objects {
     object: u64,
     bits: Vec<u64>,
     known: bool,
+    /// Others may write it.
+    is_open: bool,
 }
 
 fn words(object: u64, len: u64) -> usize {
@@ -34,7 +36,7 @@ pub(crate) fn mark(bits: &mut [u64], object: u64, offset: u64, len: u64) {
 impl Objects {
     /// Of an image of `len` bytes, which is empty, or about which nothing is known yet.
     pub(crate) fn new(object: u64, len: u64, empty: bool) -> Objects {
-        Objects { object, bits: vec![0; words(object, len)], known: empty }
+        Objects { object, bits: vec![0; words(object, len)], known: empty, is_open: false }
     }
 
     /// As many words as its bits take.
@@ -50,7 +52,12 @@ impl Objects {
     /// What Ceph has said.
     pub(crate) fn learn(&mut self, bits: &[u64]) {
         self.bits.iter_mut().zip(bits).for_each(|(own, said)| *own |= said);
-        self.known = true;
+        self.known = !self.is_open;
+    }
+
+    /// Others may have written it: all counts as data from now on.
+    pub(crate) fn open_to_others(&mut self) {
+        (self.known, self.is_open) = (false, true);
     }
 
     /// It has become longer; what is new holds nothing.
@@ -107,5 +114,8 @@ mod tests {
         assert_eq!(objects.extent(396 * MIB, 4 * MIB), (4 * MIB, true));
         objects.grow(4000 * MIB);
         assert_eq!(objects.extent(400 * MIB, 3600 * MIB), (3600 * MIB, false));
+        objects.open_to_others();
+        objects.learn(&said); // by who had begun to look before
+        assert_eq!(objects.extent(4 * MIB, 396 * MIB), (396 * MIB, true));
     }
 }

@@ -28,6 +28,11 @@ pub(super) struct OpenImage {
 }
 
 impl OpenImage {
+    /// Somebody has changed the image, and nobody knows yet what it is now.
+    fn is_in_doubt(&self) -> bool {
+        self.looks.load(Ordering::Acquire) || self.image.is_changed()
+    }
+
     /// Its size; `None` where that has to be asked for. A thread does that, and rings.
     pub(super) fn size(&self, completions: &Arc<Completions>) -> Option<u64> {
         if self.looks.load(Ordering::Acquire) {
@@ -121,6 +126,8 @@ impl Parts {
         let found = self.space.locate(offset, len);
         let open =
             found.and_then(|(i, part)| Some((self.images[self.slots[i]].as_ref()?, offset - part.base)));
+        // One that was changed may have lost its lock, and so be written by others.
+        let open = open.filter(|(open, _)| !open.is_in_doubt());
         open.map_or((len, true), |(open, at)| open.objects.extent(at, len))
     }
 

@@ -1,8 +1,10 @@
 //! Requests from the gate to an image and back: in pieces where they are long, and never given up.
 
 use super::Rbd;
+use super::cluster::Cluster;
 use super::in_flight::{Ask, Boxes, Completions, InFlight};
 use super::parts::{OpenImage, Parts, Slot};
+use super::silence::{SILENT, Silence};
 use crate::Buffer;
 use crate::notices::Notices;
 use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Pending, Request, RequestId};
@@ -13,8 +15,6 @@ use std::sync::atomic::Ordering;
 
 /// Most bytes that one request zeroes, so that others are not behind it for long.
 const ZEROED: u64 = 128 << 20;
-/// A request that is silent for so long is said to be.
-pub(super) const SILENT: Duration = Duration::from_secs(10);
 /// How often requests under way are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 pub(super) const FENCED: &str = "this node was blocklisted, so somebody else serves its images: nothing of this pool is served until the node \
@@ -36,7 +36,8 @@ struct Under {
     done: u64,
     piece: u64,
     since: Instant,
-    said: bool,
+    /// It is among the silent.
+    silent: bool,
 }
 
 /// The requests of all images.
@@ -51,11 +52,12 @@ pub(super) struct Requests {
     signalled: bool,
     look_at: Option<Instant>,
     fenced: bool,
+    silence: Silence,
     notices: Notices,
 }
 
 impl Requests {
-    pub(super) fn new(completions: Arc<Completions>, notices: Notices) -> Requests {
+    pub(super) fn new(completions: Arc<Completions>, cluster: &Arc<dyn Cluster>) -> Requests {
         Requests {
             completions,
             under: Pending::new(),
@@ -66,7 +68,8 @@ impl Requests {
             signalled: true,
             look_at: None,
             fenced: false,
-            notices,
+            silence: Silence::new(Arc::clone(cluster)),
+            notices: Notices::about(cluster.name()),
         }
     }
 
@@ -93,7 +96,7 @@ impl Requests {
                 return self.done.push_back(Done { id, outcome, busy: None, payload });
             }
         };
-        let under = Under { request: *request, slot, offset, done: 0, piece: 0, since: now, said: false };
+        let under = Under { request: *request, slot, offset, done: 0, piece: 0, since: now, silent: false };
         let id = self.under.insert(under);
         self.look_at.get_or_insert(now + LOOK);
         self.begin(id, payload, parts);
@@ -157,11 +160,11 @@ impl Requests {
         let ask = held.ask;
         let payload = std::mem::take(&mut held.buffer);
         self.spare.push(held);
-        let under = self.under.get(id).expect("what completes was under way");
-        if under.said {
-            let waited = Duration::from_millis(now.since(under.since).as_nanos() / 1_000_000);
-            self.notices.tell(&format!("a request that was silent is answered after {waited}"));
+        let under = self.under.get_mut(id).expect("what completes was under way");
+        if std::mem::take(&mut under.silent) {
+            self.silence.answered(now.since(under.since), &mut self.notices);
         }
+        under.since = now;
         if result >= 0 && (cut.is_some() || !is_whole) {
             result = -i64::from(libc::EINVAL);
         }
@@ -189,6 +192,7 @@ impl Requests {
             Some(open) if !is_whole && held.result != BLOCKLISTED => {
                 let size = open.size(&self.completions)?;
                 if open.unlocked.swap(false, Ordering::Acquire) {
+                    open.objects.open_to_others();
                     self.notices.tell(&format!("\"{}\": {UNLOCKED}", open.part));
                 }
                 Some((size < held.offset + held.len).then_some(size))
@@ -240,23 +244,18 @@ impl Requests {
         finished.drain(..).for_each(|held| self.completed(held, parts, now));
         self.finished = finished;
         parts.learn();
+        self.silence.hear(&mut self.notices);
     }
 
-    /// Says what has been silent for long.
+    /// Looks for what is silent.
     fn look_round(&mut self, now: Instant) {
-        let (mut silent, mut since) = (0, now);
-        for (_, under) in self.under.iter_mut() {
-            if !under.said && under.since + SILENT <= now {
-                under.said = true;
-                silent += 1;
-                since = since.min(under.since);
-            }
+        let (mut more, mut oldest) = (0, now);
+        for (_, under) in self.under.iter_mut().filter(|(_, under)| under.since + SILENT <= now) {
+            more += usize::from(!std::mem::replace(&mut under.silent, true));
+            oldest = oldest.min(under.since);
         }
-        if silent > 0 {
-            self.notices.tell(&format!(
-                "{silent} requests have been silent for {}; they wait until Ceph answers: `ceph health detail` says why",
-                Duration::from_millis(now.since(since).as_nanos() / 1_000_000)
-            ));
+        if self.silence.more(more, now.since(oldest), now, &mut self.notices) {
+            self.silence.ask(&self.completions);
         }
         self.look_at = (!self.under.is_empty()).then(|| now + LOOK);
     }

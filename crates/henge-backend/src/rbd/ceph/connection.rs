@@ -2,8 +2,15 @@
 
 use super::super::library::{Handle, Library};
 use super::{failed, text, well};
+use std::ffi::CStr;
 use std::io;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+
+/// How often librbd notes in an image's header that it was read, and that it was written. Each note is a durable write, for each image that is used.
+const STAMPS: [&str; 2] = ["rbd_atime_update_interval", "rbd_mtime_update_interval"];
+/// Ceph's own, in seconds; whoever states something else in `conf` is obeyed.
+const STAMP_OF_CEPH: &str = "60";
+const STAMP_S: &str = "3600";
 
 /// How a cluster is reached.
 #[derive(Clone, Debug)]
@@ -79,6 +86,9 @@ impl Connection {
             ("rados_osd_op_timeout", "0"),
         ];
         settings.extend(reach.keyring.as_deref().map(|keyring| ("keyring", keyring)));
+        settings.extend(
+            STAMPS.into_iter().filter(|key| connection.has_set(key, STAMP_OF_CEPH)).map(|key| (key, STAMP_S)),
+        );
         for (key, value) in settings {
             let (name, value) = (text(key)?, text(value)?);
             // SAFETY: a handle and texts.
@@ -113,6 +123,44 @@ impl Connection {
             }
             _ => Err(failed(&format!("the cluster of \"{}\"", reach.conf), connected)),
         }
+    }
+
+    /// Whether a setting has this value; not where the library does not know it.
+    fn has_set(&self, key: &str, value: &str) -> bool {
+        let (Ok(key), mut room) = (text(key), [0u8; 64]) else { return false };
+        // SAFETY: a handle, a text, and room with its length.
+        let got = unsafe {
+            (self.library.rados_conf_get)(self.cluster, key.as_ptr(), room.as_mut_ptr().cast(), room.len())
+        };
+        got >= 0 && CStr::from_bytes_until_nul(&room).is_ok_and(|has| has.to_bytes() == value.as_bytes())
+    }
+
+    /// What monitors answer to a command. Blocks for as long as they may be silent.
+    pub(super) fn asked(&self, command: &CStr) -> io::Result<String> {
+        let (mut out, mut len) = (null_mut(), 0);
+        // SAFETY: a handle, one text, no input, a place for the answer and its length, and none for words about it.
+        let done = unsafe {
+            (self.library.rados_mon_command)(
+                self.cluster,
+                &command.as_ptr(),
+                1,
+                null(),
+                0,
+                &mut out,
+                &mut len,
+                null_mut(),
+                null_mut(),
+            )
+        };
+        if out.is_null() {
+            return if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(String::new()) };
+        }
+        // SAFETY: filled by the call with so many bytes, which are freed below.
+        let said =
+            String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(out.cast(), len) }).into_owned();
+        // SAFETY: as above, once.
+        unsafe { (self.library.rados_buffer_free)(out) };
+        if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(said) }
     }
 
     /// The cluster's own name.

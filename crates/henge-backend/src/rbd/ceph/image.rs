@@ -328,6 +328,9 @@ impl Image for Opened {
         // Who gives it up meanwhile does not have it any more.
         if broken == -libc::ENOENT { Ok(()) } else { well(&self.name, broken) }
     }
+    fn is_guarded(&self) -> bool {
+        self.is_lockable()
+    }
     fn object(&self) -> u64 {
         self.object
     }
