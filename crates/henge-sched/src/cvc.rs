@@ -26,7 +26,8 @@
 //!
 //! **Departures (ours)**, each with its switch, besides those of `finish_clock.rs`:
 //! - `soft_deadlines`: a burst pushes a latency-bound flow's FT seconds ahead, and plain CVC takes that for slack. Such a flow
-//!   has a second deadline min(FT, arrival + D). If no LST is violated but one by second deadlines is, the smallest second
+//!   has a second deadline min(FT, arrival + D). A flow with a rate alone that used spare capacity is ahead as well, by H: its D is what all of it that
+//!   is unfinished takes at its rate. Else it had nothing for up to H once others came. If no LST is violated but one by second deadlines is, the smallest second
 //!   deadline goes next. Soft, not hard: hard ones let a flood break the reservations of others. The soft order holds all that
 //!   have a clock, so that a rank in it counts everybody who will really be served before; its δ, where measured, is the mean of
 //!   the requests that were taken out of the sweep, since those due by it will be (in the test beside: 95 % in bound with the
@@ -223,8 +224,11 @@ impl Cvc {
             self.clocks.tagged(request.flow, finish);
         }
         let finish = instant(finish).as_nanos().min(LAST);
-        let bound = flow.latency.filter(|_| self.rules.soft_deadlines).map(|l| l.bound);
-        let by = [bound, owed].into_iter().flatten().map(|d| (request.arrival + d).as_nanos());
+        let bound = flow.latency.map(|l| l.bound).or_else(|| self.at_its_rate(request));
+        let by = [bound.filter(|_| self.rules.soft_deadlines), owed]
+            .into_iter()
+            .flatten()
+            .map(|d| (request.arrival + d).as_nanos());
         let by = by.fold(finish, u64::min);
         let soft = if self.soft_flows > 0 || owed.is_some() { by } else { u64::MAX };
         let slot = request.id.slot;
@@ -236,6 +240,17 @@ impl Cvc {
             _ => self.soft.insert(Ranked { key: soft, seq, slot }),
         }
         (finish, soft)
+    }
+
+    /// How long a flow's rate takes for this request and what is unfinished of it, where leads are bounded.
+    fn at_its_rate(&self, request: &Request) -> Option<Duration> {
+        let flow = request.flow;
+        let all = self.flows[flow].unfinished + self.clocks.charge(request);
+        let span = self
+            .clocks
+            .span(flow, all)
+            .filter(|_| self.clocks.is_reserved(flow) && self.clocks.bounds_leads())?;
+        Some(instant(span).since(Instant::ZERO))
     }
 
     /// Takes a request out of the deadline orders; it is in one where it was tagged, and in the hard one where its flow
@@ -357,8 +372,7 @@ impl Scheduler for Cvc {
             self.clocks.rewind(flow, from);
         }
         self.clocks.set_flow(flow, &contract, now)?;
-        let soft = self.rules.soft_deadlines && contract.latency.is_some();
-        let differs = soft || !self.clocks.is_reserved(flow);
+        let differs = self.rules.soft_deadlines || !self.clocks.is_reserved(flow);
         let old = self.flows.remove(flow);
         let unfinished = old.as_ref().map_or(Cost::ZERO, |f| f.unfinished);
         let differed = old.is_some_and(|f| f.differs);

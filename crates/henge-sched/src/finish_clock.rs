@@ -149,6 +149,11 @@ impl FinishClocks {
         self.flows.get(flow).is_some_and(|c| c.reserved.is_some())
     }
 
+    /// Whether a flow's lead is bounded; by the paper it is not.
+    pub fn bounds_leads(&self) -> bool {
+        self.params.lead.is_some()
+    }
+
     /// The rate that a contract takes (or one that keeps its latency), if it can be promised.
     pub fn check(&self, flow: FlowId, contract: &Contract) -> Result<Option<Rate>, Refused> {
         if let (Some(latency), Some(service)) = (contract.latency, self.params.service) {

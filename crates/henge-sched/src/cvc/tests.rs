@@ -275,7 +275,7 @@ fn finish_times_beyond_the_clock_keep_the_order_of_arrival() {
     assert!(order[1..].iter().map(|(_, id)| id).eq(&ids[..19_999]), "and the rest as it came");
 }
 
-/// A took what was spare for 40 s; then B comes and wants all. Paper: A pays for it. Ours: for 2 s at most.
+/// A took what was spare for 40 s; then B comes and wants all. Paper: A pays for it. Ours: it has its rate at once; it had paid for 2 s.
 #[test]
 fn a_lead_is_bounded() {
     for (lead, bounded) in [("2s", true), ("none", false)] {
@@ -288,6 +288,8 @@ fn a_lead_is_bounded() {
         let ahead: Shape = Box::new(|n| (8192 + n * 4096, 4096));
         t.source(1, closed(64), ahead, at(60_000));
         t.run(at(60_000));
+        let first = t.completed(0, at(40_100), at(42_100));
+        assert!(!bounded || first >= 780, "lead {lead}: {first} of 800 in the first two seconds");
         let got = t.completed(0, at(43_000), at(53_000));
         assert!(!bounded || got >= 3900, "lead {lead}: {got} of 4000");
         assert!(bounded || got < 1000, "the paper's rule starves A: {got}");

@@ -82,14 +82,14 @@ impl World {
 }
 
 /// What a flow is promised: `rate` of the device's commands a second, as the scheduler says such things.
-fn promise(entry: &Entry, rate: u64, bound: Duration) -> Contract {
+fn promise(entry: &Entry, rate: u64, bound: Option<Duration>) -> Contract {
     if !entry.keeps.contains(&"rate") {
         let disk_time =
             DiskTime { share: (rate * 1_000_000 / CAPACITY) as u32, kind: DiskTimeKind::RentADisk };
         return Contract { disk_time: Some(disk_time), ..Contract::best_effort() };
     }
-    let latency = Latency { bound, percentile: 950_000 };
-    let latency = entry.keeps.contains(&"latency").then_some(latency);
+    let latency = bound.map(|bound| Latency { bound, percentile: 950_000 });
+    let latency = latency.filter(|_| entry.keeps.contains(&"latency"));
     Contract { latency, ..Contract::reserved(Rate::requests(rate)) }
 }
 
@@ -151,12 +151,28 @@ fn what_nobody_else_wanted_is_not_held_against_a_flow() {
     for entry in SCHEDULERS.iter().filter(promising) {
         for setting in Setting::ALL.into_iter().filter(|setting| setting.suits(entry)) {
             for seed in 0..12 {
-                try_one(entry, setting, seed);
+                try_one(entry, setting, seed, true);
                 tried += 1;
             }
         }
     }
     assert!(tried >= 12 * 12, "{tried}");
+}
+
+/// A rate without a latency is no rate of some seconds' mean: `cvc` had left a flow nothing for two seconds that had the device alone before.
+#[test]
+fn a_rate_alone_is_there_as_soon_as_what_is_outstanding_takes_at_it() {
+    let both = |entry: &&Entry| entry.keeps.contains(&"rate") && entry.keeps.contains(&"latency");
+    let mut tried = 0;
+    for entry in SCHEDULERS.iter().filter(both) {
+        for setting in Setting::ALL.into_iter().filter(|setting| setting.suits(entry)) {
+            for seed in 0..6 {
+                try_one(entry, setting, seed, false);
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried >= 4 * 6, "{tried}");
 }
 
 /// By weight: a flow that was alone has its share of the device from the moment on in which others come.
@@ -207,7 +223,7 @@ fn share(entry: &Entry, setting: Setting, seed: u64) {
     }
 }
 
-fn try_one(entry: &Entry, setting: Setting, seed: u64) {
+fn try_one(entry: &Entry, setting: Setting, seed: u64, with_latency: bool) {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     let (rate, depth) = (rng.random_range(30..600), rng.random_range(1..6));
     let other = rng.random_range(30..CAPACITY * 95 / 100 - rate);
@@ -218,8 +234,9 @@ fn try_one(entry: &Entry, setting: Setting, seed: u64) {
     let set = |world: &mut World, flow, contract: &Contract| {
         world.gate.set_flow(FlowId(flow), contract, Instant::ZERO).unwrap_or_else(|e| panic!("{e}"));
     };
-    set(&mut world, 0, &promise(entry, rate, bound));
-    set(&mut world, 1, &promise(entry, other, Duration::from_millis(rng.random_range(60..400))));
+    set(&mut world, 0, &promise(entry, rate, with_latency.then_some(bound)));
+    let others = Duration::from_millis(rng.random_range(60..400));
+    set(&mut world, 1, &promise(entry, other, with_latency.then_some(others)));
     set(&mut world, 2, &Contract::best_effort());
     let clients = [
         Client { flow: 0, outstanding: rng.random_range(1..40) + 8, from: Instant::ZERO },
@@ -243,7 +260,12 @@ fn try_one(entry: &Entry, setting: Setting, seed: u64) {
             "cvc" => 24, // "one is late by as many δ as others have requests in that stretch" (`cvc.rs`)
             _ => 4,
         };
-    let from = alone + if entry.keeps.contains(&"latency") { bound } else { BOUND };
+    let from = alone
+        + match entry.keeps.contains(&"latency") {
+            true if with_latency => bound,
+            true => BOUND + Duration::from_nanos(u64::from(clients[0].outstanding) * 1_000_000_000 / rate),
+            false => BOUND,
+        };
     let over: Vec<_> = world.over[0].iter().copied().filter(|t| *t > from).collect();
     for (n, t) in over.iter().chain([&end]).enumerate() {
         let owed = rate * t.since(from).as_nanos() / 1_000_000_000;
