@@ -67,8 +67,17 @@ pub trait DepthController: Send {
         None
     }
 
-    /// A request of the flow is in the scheduler no more, and takes no slot: its client gave it up, or it has a slot of its own.
+    /// A request of the flow is in the scheduler no more, and takes no slot: its client gave it up, or it is an administrator's, or a read that
+    /// passes writes.
     fn passed(&mut self, _flow: FlowId) {}
+
+    /// A FLUSH left the scheduler after `wait`, and has a slot beside the depth.
+    fn went_beside(&mut self, flow: FlowId, _wait: Duration, _now: Instant) {
+        self.passed(flow);
+    }
+
+    /// It is over after `service` on the device.
+    fn completed_beside(&mut self, _request: &Request, _service: Duration, _now: Instant) {}
 
     /// A request left the scheduler after `wait`; `in_flight` counts it.
     fn dispatched(&mut self, _flow: FlowId, _wait: Duration, _in_flight: u32, _now: Instant) {}

@@ -81,8 +81,14 @@ impl Gate {
             request.cost = actual;
         }
         if self.change.is_recent(epoch) {
-            if matches!(slot, Slot::Own | Slot::Awaiting) {
-                self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
+            match slot {
+                Slot::Own | Slot::Awaiting => {
+                    self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
+                }
+                Slot::Beside if !request.administration => {
+                    self.parts.depth.completed_beside(&request, service, now);
+                }
+                _ => {}
             }
             if slot == Slot::Own {
                 self.parts.depth.freed(cost, waits, now);

@@ -136,11 +136,14 @@ impl Gate {
         self.meters.advance(self.in_flight, now);
         self.in_flight += u32::from(slot != Slot::Stalled);
         self.left(request.flow, now);
-        if slot != Slot::Own {
+        if matches!(slot, Slot::Stalled | Slot::Passing) || (slot == Slot::Beside && request.administration) {
             return self.parts.depth.passed(request.flow);
         }
         let parts = self.change.dispatcher(epoch, &mut self.parts).expect("it has just dispatched");
         let wait = now.since(parts.scheduler.waits_from(&request));
+        if slot != Slot::Own {
+            return self.parts.depth.went_beside(request.flow, wait, now);
+        }
         let in_flight = self.in_flight - self.beside.all();
         self.noted.most = self.noted.most.max(in_flight);
         self.parts.depth.dispatched(request.flow, wait, in_flight, now);

@@ -45,6 +45,39 @@ fn flushes_and_administration_have_slots_of_their_own() {
     assert_eq!((gate.queued(), gate.in_flight()), (0, 2));
 }
 
+/// Of FLUSHes beside it the depth controller hears as they go and as they are over, and of an administrator's work it does not.
+#[test]
+fn the_depth_hears_of_flushes_beside_it() {
+    #[derive(Clone, Default)]
+    struct Heard(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+    impl DepthController for Heard {
+        fn depth(&self) -> u32 {
+            2
+        }
+        fn passed(&mut self, flow: FlowId) {
+            self.0.lock().unwrap().push(format!("{} passed", flow.0));
+        }
+        fn went_beside(&mut self, flow: FlowId, wait: Duration, _: Instant) {
+            self.0.lock().unwrap().push(format!("{} went after {wait}", flow.0));
+        }
+        fn completed_beside(&mut self, request: &Request, service: Duration, _: Instant) {
+            self.0.lock().unwrap().push(format!("{:?} over after {service}", request.op));
+        }
+    }
+    let heard = Heard::default();
+    let mut gate = Gate::new(Assembly { depth: Box::new(heard.clone()), ..parts(2, false) });
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
+    let mut ids = Pending::new();
+    for (op, administration) in [(Op::Flush, false), (Op::WriteZeroes, true)] {
+        let request = Request { administration, ..Request::new(ids.insert(()), FLOW, op, 0, 4096, ms(0)) };
+        gate.submit(request, ms(0)).unwrap();
+        assert!(matches!(gate.next(ms(3)), Dispatch::Ready(_)));
+        gate.complete(request.id, false, ms(5));
+    }
+    let heard = heard.0.lock().unwrap();
+    assert_eq!(*heard, ["0 went after 3ms", "Flush over after 2ms", "0 passed"]);
+}
+
 /// Patience of a second, and requests of two flows, as they come.
 struct Two {
     gate: Gate,

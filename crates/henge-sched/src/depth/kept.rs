@@ -77,7 +77,8 @@ use crate::Flows;
 use crate::cost::in_unit;
 use crate::terms::Terms;
 use henge_core::{
-    Contract, CostUnit, DepthController, DepthPart, Duration, FlowId, Instant, ParamError, Params, Request,
+    Contract, CostUnit, DepthController, DepthPart, Duration, FlowId, Instant, Op, ParamError, Params,
+    Request,
 };
 
 /// A window lasts for at least this, and for as many completions of each flow that is judged; but for no longer than the last.
@@ -86,6 +87,8 @@ const SAMPLES: u64 = 32;
 const LONG: u64 = 250_000_000;
 /// Flows that are judged in a window.
 const JUDGED: usize = 64;
+/// 2^64 by the golden ratio.
+const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Thousandths.
 const WHOLE: u64 = 1000;
 /// Who has so much of what was promised may be held back to 1.5 of it: what is had beyond makes good what a pace that was too much took.
@@ -117,10 +120,11 @@ pub struct Kept {
 
 /// The window that is open.
 struct Window {
-    /// Its number, from 1; since when; and the flows seen in it.
+    /// Its number, from 1; since when; and flows seen in it, of which these many first have a promise.
     number: u64,
     since: Instant,
     active: Vec<FlowId>,
+    promised: usize,
     seen: Seen,
     /// Seen in the one before.
     before: Seen,
@@ -132,6 +136,7 @@ impl Window {
             number: 1,
             since: Instant::ZERO,
             active: Vec::new(),
+            promised: 0,
             seen: Seen::default(),
             before: Seen::default(),
         }
@@ -143,6 +148,7 @@ impl Window {
         self.number += 1;
         self.since = now;
         self.active.clear();
+        self.promised = 0;
     }
 
     fn contended(&self) -> bool {
@@ -162,16 +168,42 @@ impl Window {
     /// A flow has its first request in it.
     fn joined(&mut self, id: FlowId, flow: &Watched) {
         let weight = u64::from(flow.promise.weight);
+        let wants = flow.promise.is_firm() || flow.share.protected;
         self.seen.flows += 1;
-        self.seen.firm += u32::from(flow.promise.is_firm() || flow.share.protected);
+        self.seen.firm += u32::from(wants);
         if !flow.is_exempt() {
             let instead = self.seen.gone.min(weight);
             self.seen.others += weight - instead;
             self.seen.gone -= instead;
         }
         self.seen.protected += if flow.share.protected { weight } else { 0 };
-        if self.active.len() < JUDGED {
+        self.judges(id, wants);
+    }
+
+    /// The flow is judged, if there is room: whoever has a promise before a crowd that has none. Where more than can be judged have one, those that came
+    /// last are, since whoever is slowed down comes late. Of a crowd without promises each is as likely as any other to be looked at.
+    fn judges(&mut self, id: FlowId, wants: bool) {
+        let all = self.active.len();
+        if all < JUDGED {
             self.active.push(id);
+            if wants {
+                self.active.swap(self.promised, all);
+                self.promised += 1;
+            }
+        } else if wants {
+            let at = if self.promised < JUDGED { self.promised } else { self.seen.firm as usize % JUDGED };
+            self.active[at] = id;
+            self.promised = JUDGED.min(self.promised + 1);
+        } else {
+            // The n-th takes one of n places, by a hash of both numbers (Knuth's multiplier): most are none of those that are looked at.
+            let (n, hash) = (
+                u64::from(self.seen.flows),
+                (self.number << 32 | u64::from(self.seen.flows)).wrapping_mul(HASH),
+            );
+            let at = ((u128::from(hash) * u128::from(n)) >> 64) as usize;
+            if (self.promised..JUDGED).contains(&at) {
+                self.active[at] = id;
+            }
         }
     }
 
@@ -179,7 +211,10 @@ impl Window {
     fn left(&mut self, id: FlowId, flow: &Watched) {
         if flow.window.number == self.number {
             self.seen.gone += if flow.is_exempt() { 0 } else { u64::from(flow.promise.weight) };
-            self.active.retain(|other| *other != id);
+            if let Some(at) = self.active.iter().position(|other| *other == id) {
+                self.active.remove(at);
+                self.promised -= usize::from(at < self.promised);
+            }
         }
     }
 }
@@ -279,7 +314,7 @@ impl Kept {
             return;
         }
         let few = |flow: &FlowId| {
-            self.flows.get(*flow).is_some_and(|f| (f.promise.is_firm() || shares) && f.window.done < SAMPLES)
+            self.flows.get(*flow).is_some_and(|f| (f.promise.is_firm() || shares) && f.window.over < SAMPLES)
         };
         if time < LONG && self.window.active.iter().any(few) {
             return;
@@ -424,7 +459,7 @@ impl DepthController for Kept {
         if flow.in_flight == 0 {
             // It had nothing here from then on until this request came; what a client needs to ask for the next one is no idleness.
             let gap = (now - wait).since(flow.free_since).as_nanos();
-            let own = flow.window.latencies.checked_div(flow.window.done).unwrap_or(0);
+            let own = flow.window.latencies.checked_div(flow.window.over).unwrap_or(0);
             flow.window.idle += gap.saturating_sub(own);
         }
         flow.in_flight += 1;
@@ -437,24 +472,12 @@ impl DepthController for Kept {
         (self.in_flight, self.heard) = (in_flight, now);
         let quiet = self.shares.quiet.goes_on(self.pace.turn, now);
         self.left(request.flow, now);
-        self.window.seen.all_cost += u128::from(request.cost.get());
+        let moves = request.op != Op::Flush;
+        self.window.seen.all_cost += if moves { u128::from(request.cost.get()) } else { 0 };
         self.window.seen.places += u128::from(service.as_nanos());
         let Some(flow) = self.watched(request.flow) else { return };
-        let (done, exempt) = (work(request), flow.is_exempt());
-        let latency = now.since(request.arrival);
-        let late = flow.promise.latency.is_some_and(|l| latency > l.bound);
-        let window = &mut flow.window;
-        window.cost = window.cost.saturating_add(request.cost.get());
-        window.total += done;
-        window.quiet += if quiet { done } else { 0 };
-        window.done += 1;
-        window.latencies += latency.as_nanos();
-        window.places += service.as_nanos();
-        if let Some(rate) = flow.promise.rate {
-            let amount = in_unit(request, rate.unit, CostUnit::DiskTime).get();
-            window.amount = window.amount.saturating_add(amount);
-        }
-        window.late += u64::from(late);
+        let exempt = flow.is_exempt();
+        flow.over(request, service, quiet, now);
         if !exempt {
             self.window.seen.done += 1;
             self.window.seen.service += service.as_nanos();
@@ -462,6 +485,13 @@ impl DepthController for Kept {
         if self.is_settled(now) {
             self.close(now);
         }
+    }
+    // A FLUSH may break promises as anything else does.
+    fn went_beside(&mut self, flow: FlowId, wait: Duration, now: Instant) {
+        self.dispatched(flow, wait, self.in_flight, now);
+    }
+    fn completed_beside(&mut self, request: &Request, service: Duration, now: Instant) {
+        self.completed(request, service, self.in_flight, now);
     }
     fn gave_back(&mut self, flow: FlowId, now: Instant) {
         self.left(flow, now);

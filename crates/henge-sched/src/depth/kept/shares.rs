@@ -23,12 +23,9 @@
 //! and is not behind is no reason.
 //!
 //! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
-//! beside the rest of those behind, they have a trial of their own, [`NARROWER`] times at most. If what they have alone is short, and they had less than that part of
-//! it beside the rest, only they are protected. Otherwise all who were behind are:
-//!
-//! ```text
-//!   together · W' < reference · W       W': weights of all who were behind, W: of those who had little beside them
-//! ```
+//! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Each of these
+//! sets is due its weights' part of what it has alone. Those that had less are protected, and no others: whoever has much by itself is found out, and
+//! whoever is short is not left out because another one is shorter.
 //!
 //! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
 //! follows at half of the pace, and again while it shows a tenth more.
@@ -58,8 +55,8 @@ pub(super) const TRIAL: u64 = 64;
 /// And at most, where flows come again and again.
 const TRIAL_MAX: u64 = 1024;
 
-/// Trials for ever fewer of those behind.
-const NARROWER: u32 = 3;
+/// How often those behind are measured apart.
+const SPLITS: u32 = 3;
 
 /// Weights as promises.
 pub(super) struct Shares {
@@ -69,16 +66,22 @@ pub(super) struct Shares {
     pub trial: bool,
     pub quiet: Quiet,
     look: Look,
-    /// The trial is for some of those behind.
-    narrower: Option<Narrower>,
+    /// How often those behind were divided since the last look.
+    splits: u32,
 }
 
-/// Those behind, of whom some have a trial of their own.
-#[derive(Clone, Copy)]
-struct Narrower {
-    /// The weights of all.
-    own: u64,
-    trials: u32,
+/// Where a flow stands in a look at shares.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Looked {
+    /// It was not behind, or has enough.
+    #[default]
+    Not,
+    /// The trial is for it.
+    Now,
+    /// One is to come.
+    Later,
+    /// It had less than its due.
+    Short,
 }
 
 impl Shares {
@@ -88,7 +91,7 @@ impl Shares {
             trial: false,
             quiet: Quiet::default(),
             look: Look { number: 0, at: Instant::ZERO, turns: TRIAL },
-            narrower: None,
+            splits: 0,
         }
     }
 }
@@ -105,8 +108,9 @@ pub(super) struct Share {
     reference: u64,
     /// What it did in the trial before this one, of the same flows.
     former: u64,
-    /// What it does beside all others who were behind, where some of them had a trial of their own.
-    together: u64,
+    looked: Looked,
+    /// The weights of those who had the trial with it.
+    with: u64,
     /// A latency of its is for any amount, and it had more than its weight's share of the work in its last window.
     pub above: bool,
     /// The look at shares in which it was there last.
@@ -208,13 +212,14 @@ pub(super) struct All {
 
 impl All {
     /// Less than 3/4 of its share of the costs or of the places while it was here, for a flow that asks for enough.
-    fn has_little(&self, flow: &Watched) -> bool {
+    pub fn has_little(&self, flow: &Watched) -> bool {
         let weight = u128::from(flow.promise.weight);
         let (here, time) = (u128::from(flow.here(self.now, self.time)), u128::from(self.time));
         let little =
             |own: u64, all: u128| u128::from(own) * self.weights * 4 * time < all * weight * 3 * here;
-        let outstanding = flow.window.latencies / self.time.max(1);
+        let outstanding = flow.window.outstanding / self.time.max(1);
         (little(flow.window.cost, self.cost) || little(flow.window.places, self.places))
+            && flow.window.done > 0
             && outstanding * 8 >= self.depth.saturating_sub(8)
     }
 }
@@ -292,16 +297,16 @@ impl Kept {
             return;
         }
         (self.shares.look.number, self.shares.look.at) = (self.shares.look.number + 1, now);
-        self.shares.narrower = None;
+        self.shares.splits = 0;
         let mut behind = 0;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             flow.share.heavier = u128::from(flow.promise.weight) * all.flows > all.weights;
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
-            (flow.share.former, flow.share.together) = (0, 0);
-            (flow.lag, flow.share.look) = (0, self.shares.look.number);
+            (flow.lag, flow.share.look, flow.share.former) = (0, self.shares.look.number, 0);
             flow.share.protected =
                 all.has_little(flow) && flow.came < self.window.number && !flow.had_enough(now);
+            flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Not };
             behind += usize::from(flow.share.protected);
         }
         if behind > 0 && behind < self.window.seen.flows as usize {
@@ -363,44 +368,43 @@ impl Kept {
         again
     }
 
-    /// A trial is over: either the flows have no more than before, or the others have a pace from now on.
+    /// A trial is over: who had it is short or not, and once nobody is to have another one, the others have a pace from now on for the sake of the short ones.
     fn conclude(&mut self, now: Instant, time: u64) {
-        let (mut own, all) = self.weights();
+        let weights = self.weights();
         let there = self.protected().any(|flow| flow.here(now, time) >= time / 4 * 3);
         if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
             // The others were at the device to the end.
-            (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
-            return self.pace.settle(self.inside, now);
+            return self.halve(now);
         }
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
             flow.share.learn(&flow.window, &self.shares.quiet, time);
         }
-        if self.narrows(own, now, time) {
+        if self.divides(now, time) {
             return self.begin_trial(now);
         }
-        let mut short = self.is_short((own, all));
-        if (!short || self.shares.narrower.is_some()) && self.rises() {
-            (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
-            return self.pace.settle(self.inside, now);
+        let short = self.is_short(weights);
+        if (!short || self.shares.splits > 0) && self.rises() {
+            return self.halve(now);
         }
-        if let Some(wide) = self.shares.narrower.take().filter(|wide| !short || self.suffices(own, wide.own))
-        {
-            self.widen();
-            own = wide.own;
-            short = self.is_short((own, all));
+        if self.goes_on(short, weights.0, now) {
+            return self.begin_trial(now);
         }
-        for id in &self.window.active {
-            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
-            flow.had(short, self.pace.turn, now);
-        }
-        if short {
-            let rest = u128::from(self.pace.sent) * u128::from(all - own) / u128::from(all.max(1));
+        let own = self.protect_short();
+        if own > 0 {
+            let rest = u128::from(self.pace.sent) * u128::from(weights.1.saturating_sub(own))
+                / u128::from(weights.1.max(1));
             self.pace.set(rest as u64);
         } else {
             self.pace.allowed = NO_END;
             self.pace.patience.0 = TRIAL * self.pace.turn;
         }
+    }
+
+    /// Another trial of the same flows, at half of the pace.
+    fn halve(&mut self, now: Instant) {
+        (self.shares.trial, self.pace.allowed) = (true, self.pace.allowed / 2);
+        self.pace.settle(self.inside, now);
     }
 
     /// Those of this window for whose sake others are held back.
@@ -417,9 +421,8 @@ impl Kept {
         })
     }
 
-    /// Some of them have little beside the others of them: only those are protected in the trial that follows.
-    fn narrows(&mut self, own: u64, now: Instant, time: u64) -> bool {
-        let wide = self.shares.narrower.unwrap_or(Narrower { own, trials: 0 });
+    /// Some of them have little beside the others of them: they have the trial that follows, and the others one after it.
+    fn divides(&mut self, now: Instant, time: u64) -> bool {
         let mut all = All { flows: 0, weights: 0, cost: 0, places: 0, ..self.all(now, time) };
         for flow in self.protected() {
             all.flows += 1;
@@ -428,19 +431,57 @@ impl Kept {
             all.places += u128::from(flow.window.places);
         }
         let behind = self.protected().filter(|flow| all.has_little(flow)).count();
-        if wide.trials == NARROWER || behind == 0 || behind as u128 == all.flows {
+        if self.shares.splits == SPLITS || behind == 0 || behind as u128 == all.flows {
             return false;
         }
+        self.shares.splits += 1;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
-            if wide.trials == 0 {
-                flow.share.together = flow.share.reference.max(1);
-            }
             (flow.share.reference, flow.share.former) = (0, 0);
             flow.share.protected = all.has_little(flow);
+            flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Later };
         }
-        self.shares.narrower = Some(Narrower { trials: wide.trials + 1, ..wide });
         true
+    }
+
+    /// Those who had the trial, of these weights together, are short or not; whether others have one now.
+    fn goes_on(&mut self, short: bool, with: u64, now: Instant) -> bool {
+        let (mut goes_on, look) = (false, self.shares.look.number);
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.look == look) else { continue };
+            match flow.share.looked {
+                Looked::Now => {
+                    flow.share.looked = if short { Looked::Short } else { Looked::Not };
+                    (flow.share.protected, flow.share.with) = (false, with);
+                    flow.had(short, self.pace.turn, now);
+                }
+                Looked::Later => {
+                    (flow.share.looked, flow.share.protected) = (Looked::Now, true);
+                    goes_on = true;
+                }
+                Looked::Not | Looked::Short => {}
+            }
+        }
+        goes_on
+    }
+
+    /// Others are held back for the sake of all who were found short; their weights together.
+    fn protect_short(&mut self) -> u64 {
+        let look = self.shares.look.number;
+        let is_short = |flow: &Watched| flow.share.looked == Looked::Short && flow.share.look == look;
+        let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
+        let own =
+            active.filter(|flow| is_short(flow)).map(|flow| u64::from(flow.promise.weight)).sum::<u64>();
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id) else { continue };
+            flow.share.protected = is_short(flow);
+            if flow.share.protected {
+                // Its due stays what it is of its own set.
+                let part = u128::from(flow.share.reference) * u128::from(flow.share.with);
+                flow.share.reference = (part / u128::from(own.max(1))) as u64;
+            }
+        }
+        own
     }
 
     /// What they have alone may be more yet, while the device is about what the others left in its buffers: another trial at half of the pace says.
@@ -455,22 +496,6 @@ impl Kept {
             (flow.share.former, flow.share.reference) = (flow.share.reference, 0);
         }
         true
-    }
-
-    /// Whether those who had a trial of their own have their part of what they have alone beside all who were behind, too.
-    fn suffices(&self, own: u64, wide: u64) -> bool {
-        self.protected().all(|flow| {
-            let (together, alone) = (u128::from(flow.share.together), u128::from(flow.share.reference));
-            together * u128::from(wide) * 20 >= alone * u128::from(own) * 19
-        })
-    }
-
-    /// All who were behind are protected.
-    fn widen(&mut self) {
-        for id in &self.window.active {
-            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.together > 0) else { continue };
-            (flow.share.reference, flow.share.protected) = (flow.share.together, true);
-        }
     }
 }
 

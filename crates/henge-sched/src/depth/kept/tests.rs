@@ -237,6 +237,81 @@ fn nobody_is_held_back_for_who_asks_for_nothing() {
     assert!(idle.admits(&request(1), at(1500)).is_none(), "nothing is at the device");
 }
 
+/// Of a window's flows the first 64 were judged: a crowd of disks hid each promise that came to the device after them.
+#[test]
+fn a_crowd_hides_no_promise() {
+    let mut kept = Kept::new(32, false);
+    let goes = |kept: &mut Kept, flow: u32, contract: &Contract| {
+        kept.set_flow(FlowId(flow), Some(contract));
+        kept.dispatched(FlowId(flow), Duration::ZERO, 1, Instant::ZERO);
+    };
+    (0..100).for_each(|flow| goes(&mut kept, flow, &Contract::best_effort()));
+    let rate = Contract::reserved(Rate::requests(1000));
+    goes(&mut kept, 100, &rate);
+    assert!(kept.window.active.contains(&FlowId(100)) && kept.window.active.len() == JUDGED);
+    // One that is removed leaves room for any.
+    kept.set_flow(FlowId(100), None);
+    goes(&mut kept, 101, &Contract::best_effort());
+    assert_eq!((kept.window.active.len(), kept.window.promised), (JUDGED, 0));
+    (200..300).for_each(|flow| goes(&mut kept, flow, &rate));
+    let judged = |flow| kept.window.active.contains(&FlowId(flow));
+    assert!((0..200).all(|flow| !judged(flow)) && judged(299) && kept.window.promised == JUDGED);
+}
+
+/// Nor does it hide a share: whoever comes last among a hundred is looked at in two of three windows.
+#[test]
+fn a_crowd_hides_no_share() {
+    let mut kept = Kept::new(32, true);
+    let mut seen = 0;
+    for window in 0..100 {
+        for flow in 0..100 {
+            kept.set_flow(FlowId(flow), Some(&Contract::best_effort()));
+            kept.dispatched(FlowId(flow), Duration::ZERO, 1, Instant::from_nanos(window));
+        }
+        assert_eq!(kept.window.active.len(), JUDGED);
+        seen += usize::from(kept.window.active.contains(&FlowId(99)));
+        kept.restart(Instant::from_nanos(window));
+    }
+    assert!((50..78).contains(&seen), "{seen} of 100 windows");
+}
+
+/// Up to four FLUSHes are beside the depth. Whoever sends no more of them, and nothing else, was there for nobody, and no pace held it back.
+#[test]
+fn whoever_sends_nothing_but_flushes_beside_the_depth_has_turns() {
+    let mut kept = Kept::new(32, false);
+    kept.set_flow(FlowId(0), Some(&Contract::reserved(Rate::requests(1000))));
+    kept.set_flow(FlowId(1), Some(&Contract::best_effort()));
+    kept.dispatched(FlowId(0), Duration::ZERO, 1, Instant::ZERO);
+    kept.went_beside(FlowId(1), Duration::ZERO, Instant::ZERO);
+    kept.pace.allowed = 1;
+    let flush = Request::new(henge_core::RequestId::default(), FlowId(1), Op::Flush, 0, 0, Instant::ZERO);
+    assert!(kept.admits(&flush, Instant::ZERO).is_none(), "the first of its turn");
+    assert!(kept.admits(&flush, Instant::ZERO).is_some());
+}
+
+/// FLUSHes cost next to nothing by bytes, so a flood of them had less than its share of the costs, and others were held back for it.
+#[test]
+fn a_flood_of_flushes_is_not_behind() {
+    let mut kept = Kept::new(32, true);
+    let at = Instant::ZERO + Duration::from_millis(10);
+    (0..2).for_each(|flow| kept.set_flow(FlowId(flow), Some(&Contract::weighted(1))));
+    let over = |kept: &mut Kept, flow, op, len| {
+        let mut request =
+            Request::new(henge_core::RequestId::default(), FlowId(flow), op, 0, len, Instant::ZERO);
+        request.cost = henge_core::Cost::new(len.max(1));
+        kept.dispatched(FlowId(flow), Duration::ZERO, 1, Instant::ZERO);
+        kept.completed(&request, Duration::from_millis(1), 0, at);
+    };
+    for _ in 0..31 {
+        over(&mut kept, 0, Op::Write, 64 << 10);
+        over(&mut kept, 1, Op::Flush, 0);
+    }
+    let all = kept.all(at, 10_000_000);
+    assert!(!all.has_little(&kept.flows[FlowId(1)]));
+    over(&mut kept, 1, Op::Trim, 4096);
+    assert_eq!(kept.flows[FlowId(1)].window.done, 1, "other requests count");
+}
+
 /// Who was promised more than he asks for, or than the device does, takes nothing from the others.
 #[test]
 fn a_promise_that_no_depth_keeps_costs_the_others_nothing() {

@@ -4,7 +4,7 @@ use super::pace::Pace;
 use super::shares::Share;
 use super::{AGAIN, AHEAD, CATCH_UP_DUE, LONG, MORE, PATIENCE, WHOLE, work};
 use crate::cost::in_unit;
-use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Latency, Rate, Request};
+use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Latency, Op, Rate, Request};
 
 /// What a flow was promised.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,11 +55,14 @@ impl Respite {
 pub(super) struct FlowWindow {
     /// The window's number.
     pub number: u64,
+    /// Its requests that are over; and those of them that are no FLUSHes.
+    pub over: u64,
     pub done: u64,
     /// In units of its rate.
     pub amount: u64,
-    /// In ns: how long its requests took in all, and how long nothing of it was here.
+    /// In ns: how long its requests took in all; those that are no FLUSHes; and how long nothing of it was here.
     pub latencies: u64,
+    pub outstanding: u64,
     pub idle: u64,
     pub late: u64,
     /// What its requests cost; their work; and of that what was done while the others had nothing at the device.
@@ -160,6 +163,32 @@ impl Watched {
         }
     }
 
+    /// A request is over after `service` at the device, while the others had nothing there, or not.
+    ///
+    /// A FLUSH has a place at the device, and is a command of a rate. It is no work: a share of FLUSHes says nothing, and a flood of them that counted as
+    /// behind would be one that others are held back for.
+    pub fn over(&mut self, request: &Request, service: Duration, quiet: bool, now: Instant) {
+        let window = &mut self.window;
+        window.over += 1;
+        window.places += service.as_nanos();
+        let latency = now.since(request.arrival);
+        window.latencies += latency.as_nanos();
+        if let Some(rate) = self.promise.rate {
+            let amount = in_unit(request, rate.unit, CostUnit::DiskTime).get();
+            window.amount = window.amount.saturating_add(amount);
+        }
+        if request.op == Op::Flush {
+            return;
+        }
+        let done = work(request);
+        window.cost = window.cost.saturating_add(request.cost.get());
+        window.total += done;
+        window.quiet += if quiet { done } else { 0 };
+        window.done += 1;
+        window.outstanding += latency.as_nanos();
+        window.late += u64::from(self.promise.latency.is_some_and(|l| latency > l.bound));
+    }
+
     /// A request of its has left: how many fewer of those in flight count as the others'.
     pub fn falls_silent(&mut self) -> u32 {
         let loud = self.loud.min(1);
@@ -205,7 +234,7 @@ impl Watched {
 
     /// How well its promise was kept, where it has one.
     pub fn judge(&mut self, now: Instant, time: u64) -> Option<Judged> {
-        if self.window.done == 0 {
+        if self.window.over == 0 {
             return None;
         }
         if let Some(rate) = self.promise.rate {
@@ -215,7 +244,7 @@ impl Watched {
             let due = due.saturating_add(due / 50);
             self.lag = self.lag.saturating_add(due).saturating_sub(self.window.amount);
             // A few requests of the size that it has, and half a percent of a second.
-            let each = (self.window.amount / self.window.done).max(1);
+            let each = (self.window.amount / self.window.over).max(1);
             let few = each.saturating_mul(4).saturating_add(rate.per_second / 200);
             let kept = self.window.amount.saturating_mul(WHOLE).checked_div(due).unwrap_or(WHOLE);
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > few });
@@ -224,7 +253,7 @@ impl Watched {
             self.lag = 0;
             return Some(Judged { kept: WHOLE, factor: MORE, behind: false });
         }
-        if let Some(latency) = self.promise.latency {
+        if let Some(latency) = self.promise.latency.filter(|_| self.window.done > 0) {
             let allowed = self.window.done * u64::from(1_000_000 - latency.percentile) / 1000;
             self.lag = (self.lag + self.window.late * WHOLE).saturating_sub(allowed);
             let in_time = (self.window.done - self.window.late) * WHOLE * 1_000_000;
