@@ -115,7 +115,7 @@ impl World {
         let gate = Gate::new(henge_sched::build(scheduler, params).unwrap_or_else(|e| panic!("{e}")));
         let mut model = spec.build().into_model();
         let mut now = Instant::ZERO;
-        if !device.starts_with("dtla") {
+        if matches!(device, "nvme-dc" | "sata-ssd") {
             now = fill(&mut model);
         }
         let quantum = model.quantum();

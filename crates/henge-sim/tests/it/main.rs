@@ -10,4 +10,5 @@ mod isolation;
 mod neighbours;
 mod programs;
 mod run;
+mod single_reader;
 mod spindles;
