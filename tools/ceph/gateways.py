@@ -38,6 +38,12 @@ def gateways(bed):
     assert sum(each) / 500 < 1.01, "the limit is the disk's"
     # Less is what a machine with other load gives.
     assert sum(each) / 500 > 0.99 or not STRICT, "all that the limit allows"
+    # It grows at the gateway that has it first: until then clients of others would see what they cannot write.
+    why = n2.ask(op="grow", name="web", capacity="96MiB").get("error")
+    assert why and "the gateway that has the disk lets it grow first" in why, why
+    for node in [n1, n2]:
+        assert node.ask(op="grow", name="web", capacity="96MiB").get("error") is None
+    qemu_io(n2.uri(), "write -P 5 95M 1M", "read -P 5 95M 1M")
     # A new disk, by the control socket; one from a snapshot; bad input.
     more = {"gateways": ["n1", "n2"]}
     assert n1.add("late", **more) is None and n2.add("late", **more) is None

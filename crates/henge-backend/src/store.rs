@@ -65,6 +65,11 @@ pub trait Store: Backend<Payload = Buffer> {
         self.begin_part(name, to.len)
     }
 
+    /// Begins to see whether a part that another node has open is at least so long; if not, why. Stores that nodes share are asked.
+    fn begin_look(&mut self, _name: &str, _len: u64) -> io::Result<Step> {
+        Ok(Step::There(0))
+    }
+
     /// Begins to record that a part which was made by steps is a disk's. Until then it is nobody's, and must not be written: where the
     /// node ends before, the part goes when it begins again. Of any other part there is nothing to do.
     fn begin_claim(&mut self, _name: &str) -> io::Result<Step> {
@@ -235,6 +240,10 @@ macro_rules! parts_behind {
         ) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;
             $store.begin_growth(name, to)
+        }
+        fn begin_look(&mut self, name: &str, len: u64) -> std::io::Result<crate::store::Step> {
+            let $wrapper = self;
+            $store.begin_look(name, len)
         }
         fn begin_claim(&mut self, name: &str) -> std::io::Result<crate::store::Step> {
             let $wrapper = self;

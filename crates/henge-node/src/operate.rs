@@ -172,7 +172,10 @@ pub(crate) fn works_for(plane: &Plane, request: &Request) -> Outcome<(String, Ve
                 let to = Growth { has: has.len, len: part.len, is_told };
                 Work::Lengthen(part, to)
             };
-            Ok((name.clone(), parts.into_iter().zip(has).map(longer).collect()))
+            // Where another gateway has the seat, clients here are to see no more than it lets them write. Room is made there and seen by nobody.
+            let elsewhere = if is_told { seating::parts_elsewhere(plane, number, new) } else { Vec::new() };
+            let looks = elsewhere.into_iter().map(Work::Look);
+            Ok((name.clone(), looks.chain(parts.into_iter().zip(has).map(longer)).collect()))
         }
         _ => Ok((String::new(), Vec::new())),
     }

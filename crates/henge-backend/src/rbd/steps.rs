@@ -19,6 +19,7 @@ pub(super) type Handed = Arc<Mutex<Option<Had>>>;
 pub(super) enum Opening {
     Part { name: String, len: u64, had: Handed },
     Growth { name: String, len: u64 },
+    Look { name: String },
     Removal { name: String },
 }
 
@@ -53,6 +54,26 @@ pub(super) fn growing(
     len: u64,
 ) -> impl FnOnce() -> io::Result<()> + Send + 'static {
     move || within(what, move || if image.size() < len { image.resize(len) } else { Ok(()) })
+}
+
+/// How it is seen that the image of another node's part is as long as a plan says.
+pub(super) fn looking(
+    cluster: &Arc<dyn Cluster>,
+    plan: Plan,
+) -> impl FnOnce() -> io::Result<()> + Send + 'static + use<> {
+    let (cluster, what) = (Arc::clone(cluster), cluster.called(&plan.image()));
+    let work = move |what: &str| {
+        let Some(image) = cluster.open(&plan.image(), false)? else {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{what} is not there")));
+        };
+        let size = image.size();
+        if size >= plan.len {
+            return Ok(());
+        }
+        let why = format!("{what} has {size} bytes: the gateway that has the disk lets it grow first");
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    };
+    move || within(what.clone(), move || work(&what))
 }
 
 /// How an image is closed, which gives up its lock.

@@ -2,7 +2,7 @@
 
 use super::Rbd;
 use super::metadata::OfImage;
-use super::steps::{Handed, Opening, closing, growing, having};
+use super::steps::{Handed, Opening, closing, growing, having, looking};
 use crate::origin::Origin;
 use crate::space::check_name;
 use crate::store::{Chore, Step};
@@ -70,6 +70,11 @@ impl Store for Rbd {
             }
         }
     }
+    fn begin_look(&mut self, name: &str, len: u64) -> io::Result<Step> {
+        let looking = looking(&self.cluster, self.plans.plan(name, len));
+        self.opening = Some(Opening::Look { name: name.to_owned() });
+        Ok(Step::Run(Box::new(move || looking().map(|()| None))))
+    }
     fn begin_removal(&mut self, name: &str) -> io::Result<Step> {
         let Some(removing) = self.removing(name) else { return Ok(Step::There(0)) };
         self.opening = Some(Opening::Removal { name: name.to_owned() });
@@ -108,6 +113,7 @@ impl Store for Rbd {
                 self.parts.grown(name, len)?;
                 Ok(Step::There(self.parts.base(name)))
             }
+            Some(Opening::Look { name: of }) if of == name => Ok(Step::There(0)),
             Some(Opening::Removal { name: of }) if of == name => {
                 self.plans.forget(name);
                 Ok(Step::There(0))

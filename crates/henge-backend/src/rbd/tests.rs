@@ -318,6 +318,27 @@ fn parts_are_made_grown_and_removed_by_steps() {
     assert!(matches!(rig.store.begin_removal("web.part0"), Ok(Step::There(_))));
 }
 
+/// A gateway that has not the disk looks whether the one that has it has let it grow.
+#[test]
+fn the_image_of_another_nodes_part_is_looked_at_and_not_opened() {
+    let fake = Fake::new();
+    let mut home = Rig::new(Arc::clone(&fake));
+    home.store.open_part("web.part0", LEN).unwrap();
+    let mut other = Rig::new(Arc::clone(&fake));
+    let looks = |other: &mut Rig, len| {
+        let begun = other.store.begin_look("web.part0", len);
+        other.step("web.part0", begun).map(drop).map_err(|why| why.to_string())
+    };
+    looks(&mut other, LEN).unwrap();
+    let why = looks(&mut other, 2 * LEN).unwrap_err();
+    assert!(why.contains("has 262144 bytes: the gateway that has the disk lets it grow first"), "{why}");
+    home.store.open_part("web.part0", 2 * LEN).unwrap();
+    looks(&mut other, 2 * LEN).unwrap();
+    assert!(!other.store.has_part("web.part0"));
+    fake.remove("web").unwrap();
+    assert!(looks(&mut other, LEN).unwrap_err().contains("is not there"));
+}
+
 #[test]
 fn an_image_that_was_there_is_nobodys_to_remove_who_only_opens_it() {
     let mut rig = Rig::new(Fake::new());

@@ -51,6 +51,8 @@ pub(crate) enum Work {
     Claim(PartOf),
     /// Made longer.
     Lengthen(PartOf, Growth),
+    /// Looked at where another node has it: whether it is that long.
+    Look(PartOf),
     /// Removed.
     Remove(PartOf),
     /// Closed, and left to other nodes.
@@ -66,6 +68,7 @@ impl Work {
             | Work::Make(part)
             | Work::Claim(part)
             | Work::Lengthen(part, _)
+            | Work::Look(part)
             | Work::Remove(part)
             | Work::Release(part)
             | Work::Keep(part) => part,
@@ -255,6 +258,7 @@ impl Tickets {
             Work::Adopt(part) => store.begin_adoption(&part.name),
             Work::Make(part) => begin_part(store, part),
             Work::Lengthen(part, to) => store.begin_growth(&part.name, *to),
+            Work::Look(part) => begin_look(store, part),
             Work::Claim(part) => store.begin_claim(&part.name),
             Work::Remove(part) => store.begin_removal(&part.name),
             Work::Release(part) => store.begin_release(&part.name),
@@ -396,6 +400,13 @@ fn begin_part(store: &mut dyn Store, part: &PartOf) -> io::Result<Step> {
         store.claim_part(&part.name, claim)?;
     }
     store.begin_part(&part.name, part.len)
+}
+
+fn begin_look(store: &mut dyn Store, part: &PartOf) -> io::Result<Step> {
+    if !part.origin.is_default() {
+        store.set_origin(&part.name, &part.origin)?;
+    }
+    store.begin_look(&part.name, part.len)
 }
 
 fn flow_of(number: usize) -> FlowId {

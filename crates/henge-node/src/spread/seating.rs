@@ -86,6 +86,17 @@ pub(super) fn parts_to_make(plane: &Plane, config: &DiskConfig, len: u64) -> Vec
     parts_claimed(plane, config, len, claim)
 }
 
+/// The parts of a disk whose seat another gateway has, if it had `capacity` bytes.
+pub(crate) fn parts_elsewhere(plane: &Plane, number: usize, capacity: u64) -> Vec<PartOf> {
+    let disk = plane.disks[number].as_ref().expect("a disk that was found");
+    let shared = disk.spread.as_ref().filter(|spread| spread.shared.is_some());
+    if !shared.is_some_and(|spread| matches!(spread.extents[0], At::There(..))) {
+        return Vec::new();
+    }
+    let config = DiskConfig { places: Vec::new(), ..disk.config.clone() };
+    plane.pools.parts_of(&config, extent_lens(&disk.config, capacity)[0], 0)
+}
+
 fn claim(plane: &Plane) -> Claim {
     let me = plane.links.here().unwrap_or_default().to_owned();
     Claim { me, epoch: plane.links.epoch, ..Claim::default() }
