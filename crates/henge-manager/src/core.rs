@@ -299,6 +299,10 @@ impl<S: Store> Thread<S> {
         let changes = !batch.is_empty();
         let stored = if changes { self.store.commit(&batch) } else { Ok(()) };
         match stored {
+            // Nothing was stored that would have shown it: another one may have decided otherwise meanwhile, and nodes may be there already.
+            Ok(()) if !changes && !self.store.leads() => {
+                finishes.into_iter().for_each(|finish| finish(Err(Unavailable::NotLeader(None))));
+            }
             Ok(()) => {
                 self.send(orders);
                 finishes.into_iter().for_each(|finish| finish(Ok(())));
@@ -460,6 +464,54 @@ mod tests {
         let drained = core.call_and_wait(|machine| machine.drain("a", true));
         assert!(drained.is_ok());
         assert!(matches!(a.try_recv(), Ok(FromManager::Drain { on: true })));
+        core.stop();
+    }
+
+    /// In memory; its lease runs out after so many looks at it.
+    struct Leased(MemoryStore, Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Store for Leased {
+        fn load(&mut self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+            self.0.load()
+        }
+        fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+            match self.1.load(Ordering::Relaxed) {
+                0 => Err(StoreError("another manager has taken over".into())),
+                _ => self.0.commit(batch),
+            }
+        }
+        fn leads(&self) -> bool {
+            self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        }
+    }
+
+    #[test]
+    fn a_manager_whose_lease_runs_out_while_it_decides_sends_nothing() {
+        let looks = Arc::new(std::sync::atomic::AtomicUsize::new(usize::MAX));
+        let core = Core::start(Settings::default(), Leased(MemoryStore::default(), looks.clone())).unwrap();
+        let mut a = node(&core, 1, "a", 1 << 30);
+        core.call_and_wait(|machine| {
+            let spec = crate::model::DiskSpec { capacity: "1MiB".into(), ..Default::default() };
+            machine.create(&Caller::Administrator, "web", &spec, None, None).unwrap();
+        })
+        .unwrap();
+        let orders = |inbox: &mut tokio::sync::mpsc::Receiver<FromManager>| {
+            std::iter::from_fn(|| inbox.try_recv().ok())
+                .filter(|m| matches!(m, FromManager::Order(_)))
+                .count()
+        };
+        assert_eq!(orders(&mut a), 1);
+        // It was not heard to be done, so it is said again.
+        core.call_and_wait(Machine::remind).unwrap();
+        assert_eq!(orders(&mut a), 1);
+        looks.store(1, Ordering::Relaxed);
+        assert!(matches!(core.call_and_wait(Machine::remind), Err(Unavailable::NotLeader(None))));
+        assert_eq!(orders(&mut a), 0, "another manager may have given the disk to another node");
+        looks.store(0, Ordering::Relaxed);
+        let quota = crate::tenant::Quota { disks: Some(1), ..Default::default() };
+        let refused =
+            core.call_and_wait(move |machine| machine.set_quota(&Caller::Administrator, "ann", quota));
+        assert!(matches!(refused, Err(Unavailable::NotStored(_))));
         core.stop();
     }
 

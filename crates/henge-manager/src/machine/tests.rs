@@ -7,6 +7,7 @@ mod crashes;
 mod failures;
 mod growth;
 mod many;
+mod takeovers;
 
 use super::*;
 use crate::model::{Begins, DiskSpec};
