@@ -106,6 +106,9 @@ impl Host {
                 }
                 _ => self.session.receive(targets, input, NOW),
             };
+            while self.session.is_trying() {
+                self.session.go_on(targets, NOW);
+            }
             input = &input[taken..];
             self.work(targets);
             if self.how & 0x10 == 0 {

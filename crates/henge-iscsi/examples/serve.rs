@@ -174,6 +174,9 @@ impl Peer {
                 Want::Payload(_) => 0,
                 _ => self.session.receive(targets, &self.staging, now),
             };
+            while self.session.is_trying() {
+                self.session.go_on(targets, now);
+            }
             self.staging.drain(..taken);
             self.work(targets, memory);
             if taken == 0 {

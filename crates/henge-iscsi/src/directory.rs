@@ -6,6 +6,7 @@
 use crate::chap::Access;
 use crate::target::TargetId;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 type Ids = BTreeSet<TargetId>;
 
@@ -74,11 +75,42 @@ impl Directory {
         firsts.filter_map(|ids| ids.range(from..).next()).min().copied()
     }
 
-    /// Targets that a user of this name may use who knows a secret for which `is_right`. Each secret is tried once.
-    pub fn proven(&self, user: &str, is_right: impl Fn(&[u8]) -> bool) -> Ids {
-        let secrets = self.by_user.get(user).into_iter().flatten();
-        secrets.filter(|(secret, _)| is_right(secret)).flat_map(|(_, ids)| ids).copied().collect()
+    /// Targets that a user of this name may use who knows a secret for which `is_right`: of `most` secrets, from behind one on. Each secret
+    /// is tried once, also where one before it is right.
+    pub fn proven(
+        &self,
+        user: &str,
+        behind: Option<&[u8]>,
+        most: usize,
+        is_right: impl Fn(&[u8]) -> bool,
+    ) -> Tried {
+        let mut tried = Tried::default();
+        let Some(secrets) = self.by_user.get(user) else { return tried };
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        for (secret, ids) in secrets.range::<[u8], _>((from, Bound::Unbounded)) {
+            if tried.count == most {
+                return tried;
+            }
+            if is_right(secret) {
+                tried.opened.extend(ids);
+            }
+            tried.count += 1;
+            tried.last = Some(secret.clone());
+        }
+        tried.last = None;
+        tried
     }
+}
+
+/// What came of a proof and some secrets.
+#[derive(Debug, Default)]
+pub(crate) struct Tried {
+    /// What it opens.
+    pub opened: Vec<TargetId>,
+    /// How many secrets it was compared with.
+    pub count: usize,
+    /// The last of them, where there are more behind it.
+    pub last: Option<Vec<u8>>,
 }
 
 /// A target is no longer among those of somebody; who has none is forgotten.
@@ -130,9 +162,16 @@ mod tests {
             tried.borrow_mut().push(secret.to_vec());
             secret == b"one"
         };
-        assert_eq!(directory.proven("ann", knows), [ids[2], ids[4]].into());
+        let both = directory.proven("ann", None, 2, knows);
+        assert_eq!((both.opened, both.count, both.last), (vec![ids[2], ids[4]], 2, None));
         assert_eq!(tried.take(), [b"one", b"two"]);
-        assert!(directory.proven("carol", |_| true).is_empty() && directory.is_guarded());
+        // The same in portions of one.
+        let first = directory.proven("ann", None, 1, knows);
+        assert_eq!((first.opened.len(), first.count, first.last.as_deref()), (2, 1, Some(&b"one"[..])));
+        let second = directory.proven("ann", first.last.as_deref(), 1, knows);
+        assert_eq!((second.opened.len(), second.count, second.last), (0, 1, None));
+        assert_eq!(tried.take(), [b"one", b"two"]);
+        assert!(directory.proven("carol", None, 9, |_| true).opened.is_empty() && directory.is_guarded());
         for (id, access) in ids.iter().zip(&all) {
             directory.remove(&format!("{id:?}"), *id, access);
         }

@@ -17,6 +17,7 @@ use crate::params::{Answer, Negotiated, Offer, negotiate};
 use crate::target::{TargetId, Targets};
 use crate::text::{self, KEYS_MAX, TEXT_MAX};
 use crate::wire::{Header, response};
+use std::collections::BTreeMap;
 
 /// Why a login fails: class and detail (RFC 7143 11.13.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +69,8 @@ pub enum Progress {
     Continue(Header, Vec<u8>),
     /// This response, and the login is over. The response lacks the TSIH.
     Done(Header, Vec<u8>, Box<Accepted>),
+    /// A proof is still compared with secrets: [`Login::go_on`], when others have had their turns.
+    Trying,
 }
 
 /// How far authentication is.
@@ -103,7 +106,11 @@ pub struct Login {
     initiator: String,
     isid: [u8; 6],
     goal: Goal,
-    shown: Vec<(TargetId, u32)>,
+    /// What a proof in a discovery session opens, and by which edition of who may use it; and behind which secret it is still to be tried.
+    shown: BTreeMap<TargetId, u32>,
+    tried: Option<Vec<u8>>,
+    /// Secrets that it was compared with since that was asked for.
+    tries: usize,
     stage: u8,
     auth: Auth,
     declared: bool,
@@ -113,6 +120,8 @@ pub struct Login {
     requests: u32,
 }
 
+/// Secrets with which a proof is compared at once. Some tens of microseconds, as much as others may move in one turn.
+const TRIES_MAX: usize = 64;
 /// Most requests of a login.
 const REQUESTS_MAX: u32 = 64;
 const SECURITY: u8 = 0;
@@ -129,7 +138,9 @@ impl Login {
             initiator: String::new(),
             isid: [0; 6],
             goal: Goal::Nobodys,
-            shown: Vec::new(),
+            shown: BTreeMap::new(),
+            tried: None,
+            tries: 0,
             stage: SECURITY,
             auth: Auth::Open,
             declared: false,
@@ -175,20 +186,63 @@ impl Login {
             return Err(Failure::Initiator);
         }
         self.text.extend_from_slice(data);
-        let mut reply = Header::reply(response::LOGIN);
-        reply.put(1, current << 2).put_u32(16, header.itt());
-        reply.0[8..14].copy_from_slice(&self.isid);
         if more {
-            return Ok(Progress::Continue(reply, Vec::new()));
+            return Ok(Progress::Continue(self.reply(header), Vec::new()));
         }
+        self.go_on(header, targets, offer)
+    }
+
+    /// What the last request asks for, with all of its text. After [`Progress::Trying`] it is called again, with the same header.
+    pub fn go_on(&mut self, header: &Header, targets: &Targets, offer: &Offer) -> Result<Progress, Failure> {
+        let (transit, next) = (header.0[1] & 0x80 != 0, header.0[1] & 3);
         let bytes = std::mem::take(&mut self.text);
         let pairs = text::pairs(&bytes).map_err(|_| Failure::Initiator)?;
-        let mut out = Vec::new();
+        if self.try_some(&pairs, targets) {
+            self.text = bytes;
+            return Ok(Progress::Trying);
+        }
+        let (reply, mut out) = (self.reply(header), Vec::new());
         if !self.named {
             self.identify(&pairs, header.u16_at(14), targets, &mut out)?;
         }
         self.negotiate(&pairs, targets, offer, &mut out)?;
         self.finish(reply, out, transit.then_some(next), targets)
+    }
+
+    fn reply(&self, header: &Header) -> Header {
+        let mut reply = Header::reply(response::LOGIN);
+        reply.put(1, self.stage << 2).put_u32(16, header.itt());
+        reply.0[8..14].copy_from_slice(&self.isid);
+        reply
+    }
+
+    /// Secrets that a proof was compared with since this was last asked.
+    pub fn take_tries(&mut self) -> usize {
+        std::mem::take(&mut self.tries)
+    }
+
+    /// Compares what a discovery session proves with some more secrets of the user that it names. Whether there are still more.
+    ///
+    /// Anybody may send such a proof, and a user may have thousands of secrets. All of them are tried, so that time tells nothing.
+    fn try_some(&mut self, pairs: &[(&str, &str)], targets: &Targets) -> bool {
+        let Auth::Challenged(algorithm) = self.auth else { return false };
+        if self.goal != Goal::Discovery || !targets.discovery.users.is_empty() {
+            return false;
+        }
+        let value = |key| pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
+        let (Some(name), Some(given)) = (value("CHAP_N"), value("CHAP_R")) else { return false };
+        let Ok(given) = text::binary(given) else { return false };
+        let proof = Proof { algorithm, name, given: &given, identifier: self.entropy[0] };
+        let challenge = self.challenge(algorithm);
+        let knows = |secret: &[u8]| proof.knows(secret, challenge);
+        let tried = targets.directory.proven(name, self.tried.as_deref(), TRIES_MAX, knows);
+        for id in tried.opened {
+            let there = targets.get(id).filter(|there| there.access.allows(&self.initiator));
+            self.shown.extend(there.map(|there| (id, there.edition)));
+        }
+        self.tries += tried.count;
+        self.tried = tried.last;
+        self.tried.is_some()
     }
 
     /// Who may log in; nothing where nobody may.
@@ -370,11 +424,10 @@ impl Login {
         targets: &'a Targets,
     ) -> Result<Option<&'a Access>, Failure> {
         if self.goal == Goal::Discovery && targets.discovery.users.is_empty() {
-            let opened = targets.directory.proven(proof.name, |secret| proof.knows(secret, challenge));
-            let opened = opened.into_iter().filter_map(|id| Some((id, targets.get(id)?)));
-            let opened: Vec<_> = opened.filter(|(_, there)| there.access.allows(&self.initiator)).collect();
-            self.shown = opened.iter().map(|(id, there)| (*id, there.edition)).collect();
-            return Ok(opened.first().map(|(_, there)| &there.access));
+            // It was tried before: of what it opens, what is still there by the same edition.
+            self.shown.retain(|id, edition| targets.get(*id).is_some_and(|there| there.edition == *edition));
+            let first = self.shown.keys().next();
+            return Ok(first.and_then(|id| targets.get(*id)).map(|there| &there.access));
         }
         match self.access(targets)? {
             Some(access) if proof.is_right(access, challenge) => Ok(Some(access)),
@@ -417,7 +470,8 @@ impl Login {
             Goal::Discovery => None,
             Goal::Nobodys => return Err(Failure::Authentication),
         };
-        let (initiator, shown) = (self.initiator.clone(), std::mem::take(&mut self.shown));
+        let initiator = self.initiator.clone();
+        let shown = std::mem::take(&mut self.shown).into_iter().collect();
         let accepted = Accepted { initiator, isid: self.isid, target, shown, agreed };
         Ok(Progress::Done(reply, out, Box::new(accepted)))
     }

@@ -10,6 +10,7 @@
 //!     while let Some(step) = session.step()   Execute, Cancel, Release
 //!     send session.segments(), then session.advance(targets, n)
 //!   }
+//!   while session.is_trying(): others first, then session.go_on(targets, now)
 //!   when an action is done: session.complete(targets, task, outcome, buffer, now)
 //!   for each targets.next_poked(): session.poke(targets)
 //! ```
@@ -117,7 +118,7 @@ pub enum Want {
     Header,
     /// Bytes for a buffer, and then [`Session::delivered`].
     Payload(Payload),
-    /// Nothing before more is sent.
+    /// Nothing before more is sent, or a proof is [tried](Session::is_trying).
     Later,
     /// Nothing any more: send what is left, then close.
     Nothing,
@@ -141,6 +142,10 @@ pub struct Session {
     /// Guarded targets that a discovery session shows, in order, while who may use them is said as it was.
     shown: Vec<(TargetId, u32)>,
     stage: Stage,
+    /// The login request whose proof is still compared with secrets.
+    trying: Option<Header>,
+    /// Secrets that were compared since that was last asked.
+    tries: usize,
     limits: Limits,
     agreed: Negotiated,
     incoming: Option<Incoming>,
@@ -188,6 +193,8 @@ impl Session {
             shown: Vec::new(),
             stage: Stage::Login(Box::new(Login::new(entropy))),
             deadline: now + limits.login,
+            trying: None,
+            tries: 0,
             limits,
             agreed: Negotiated::default(),
             incoming: None,
@@ -250,6 +257,7 @@ impl Session {
         }
         match &self.incoming {
             Some(incoming) => incoming.want(),
+            None if self.trying.is_some() => Want::Later,
             None if self.out.own_len() > self.backlog_max() => Want::Later,
             None => Want::Header,
         }
@@ -331,6 +339,7 @@ impl Session {
             return;
         }
         self.stage = Stage::Over;
+        self.trying = None;
         self.incoming = None;
         self.functions.clear();
         self.abort_tasks(targets, |_| true);

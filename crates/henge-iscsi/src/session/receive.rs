@@ -228,8 +228,40 @@ impl Session {
             self.max_cmd_sn = header.cmd_sn().wrapping_sub(1);
             self.stat_sn = header.u32_at(28);
         }
-        match login.request(header, data, targets, &self.limits.offer) {
+        let outcome = login.request(header, data, targets, &self.limits.offer);
+        self.logged_in(targets, header, outcome, now);
+    }
+
+    /// Whether a proof of a login is still compared with secrets, some at a time. Nothing is received meanwhile.
+    pub fn is_trying(&self) -> bool {
+        self.trying.is_some()
+    }
+
+    /// Compares it with some more of them, in whose turn that is.
+    pub fn go_on(&mut self, targets: &mut Targets, now: Instant) {
+        let (Some(header), Stage::Login(login)) = (self.trying.take(), &mut self.stage) else { return };
+        let outcome = login.go_on(&header, targets, &self.limits.offer);
+        self.logged_in(targets, &header, outcome, now);
+    }
+
+    /// Secrets that proofs were compared with since this was last asked: work that is to be charged to somebody.
+    pub fn take_tries(&mut self) -> usize {
+        std::mem::take(&mut self.tries)
+    }
+
+    fn logged_in(
+        &mut self,
+        targets: &mut Targets,
+        header: &Header,
+        outcome: Result<Progress, Failure>,
+        now: Instant,
+    ) {
+        if let Stage::Login(login) = &mut self.stage {
+            self.tries += login.take_tries();
+        }
+        match outcome {
             Err(failure) => self.refuse_login(targets, header, failure),
+            Ok(Progress::Trying) => self.trying = Some(*header),
             Ok(Progress::Continue(mut reply, text)) => {
                 self.stamp(&mut reply, true);
                 self.out.pdu(reply, &text);

@@ -1,7 +1,7 @@
 //! What strangers can make a target do with few bytes.
 
 use crate::host::*;
-use henge_iscsi::chap::Access;
+use henge_iscsi::chap::{Access, Algorithm, Secret};
 use henge_iscsi::wire::{Header, Reason, request, response};
 use henge_iscsi::{Limits, Want};
 
@@ -116,4 +116,53 @@ fn a_long_list_is_made_as_it_is_taken() {
     let names: Vec<&[u8]> = names.collect();
     assert_eq!((names.len(), number), (10_002, 4), "each once, in three pieces");
     assert!(names.is_sorted());
+}
+
+/// Ten thousand disks of one user, each with a secret of its own. A stranger names the user, and proves something.
+#[test]
+fn a_proof_is_compared_with_some_secrets_in_a_turn() {
+    let mut targets = targets(Access::default());
+    let secret =
+        |i: usize| Secret { name: "ann".into(), secret: format!("secret number {i:05}").into_bytes() };
+    for i in 0..10_000 {
+        let access = Access { users: vec![secret(i)], ..Access::default() };
+        targets.add_target(&format!("iqn.2026-11.example:disk-{i:05}"), access);
+    }
+    for (known, shows) in [(Some(7_777), 2), (None, 1)] {
+        let mut host = Host::new(&mut targets, Limits::default());
+        let hello = ["InitiatorName=iqn.a", "SessionType=Discovery", "AuthMethod=CHAP"];
+        host.feed(&mut targets, &login(0x01, &hello));
+        host.feed(&mut targets, &login(0x01, &["CHAP_A=5"]));
+        let challenge: Vec<u8> = (1..17).collect();
+        let word = known.map_or_else(|| b"a guess".to_vec(), |i| secret(i).secret);
+        let answer = Algorithm::Md5.response(0, &word, &challenge);
+        let answer: String = answer.iter().map(|byte| format!("{byte:02x}")).collect();
+        let proof = login(0x81, &["CHAP_N=ann", &format!("CHAP_R=0x{answer}")]);
+        host.replies();
+        // Byte for byte, so that each call is counted for itself.
+        let (mut at, mut turns, mut tries) = (0, 0, 0);
+        while at < proof.len() || host.session.is_trying() {
+            if host.session.is_trying() {
+                assert_eq!(host.session.want(), Want::Later);
+                host.session.go_on(&mut targets, NOW);
+            } else {
+                at += host.session.receive(&mut targets, &proof[at..], NOW);
+            }
+            let now = host.session.take_tries();
+            assert!(now <= 64, "{now} secrets at once");
+            (turns, tries) = (turns + usize::from(now > 0), tries + now);
+        }
+        // Whether one is right shows in nothing that takes time.
+        assert_eq!((turns, tries), (10_000usize.div_ceil(64), 10_000));
+        host.work(&mut targets);
+        assert_eq!(host.replies()[0].0.u16_at(36), 0, "a discovery session begins whatever is proven in it");
+        host.feed(&mut targets, &login(0x87, &[]));
+        host.replies();
+        let mut ask = Header::reply(request::TEXT);
+        ask.put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, 1);
+        host.feed(&mut targets, &pdu(ask, b"SendTargets=All\0"));
+        let (_, names) = host.replies().remove(0);
+        let names = names.split(|&b| b == 0).filter(|pair| pair.starts_with(b"TargetName="));
+        assert_eq!(names.count(), shows);
+    }
 }

@@ -226,13 +226,16 @@ fn settles(node: &Node) {
     }
 }
 
-/// CHAP with this secret: the statuses of the answers.
+/// CHAP with this secret, at a disk: the status of the last answer.
 fn prove(node: &Node, isid: u8, secret: &[u8]) -> (Initiator, u16) {
+    prove_for(node, isid, "TargetName=iqn.2026-11.local.henge:web", secret)
+}
+
+fn prove_for(node: &Node, isid: u8, what: &str, secret: &[u8]) -> (Initiator, u16) {
     let mut initiator = Initiator { stream: connect(addresses(node).1), number: 1 };
     let mut login = Header::reply(0x40 | request::LOGIN);
     login.put(1, 0x01).put(8, 0x80).put(13, isid).put_u32(24, 1);
-    let text = "InitiatorName=iqn.a\0TargetName=iqn.2026-11.local.henge:web\0AuthMethod=CHAP\0";
-    initiator.send(login, text.as_bytes());
+    initiator.send(login, format!("InitiatorName=iqn.a\0{what}\0AuthMethod=CHAP\0").as_bytes());
     assert_eq!(initiator.receive().0.u16_at(36), 0);
     initiator.send(login, b"CHAP_A=5\0");
     let (_, text) = initiator.receive();
@@ -260,5 +263,24 @@ fn a_wrong_secret_is_told_so_and_lets_nobody_in() {
         assert_eq!(wrong.stream.read(&mut [0; 1]).unwrap(), 0, "and the connection is closed");
     }
     assert_eq!(node.control().status().unwrap().disk("web").unwrap().connections, 1);
+    node.stop().unwrap();
+}
+
+/// A proof that is compared with more secrets than there are in one turn is answered all the same.
+#[test]
+fn a_proof_for_one_of_many_secrets_is_answered() {
+    let disk = |i: usize| {
+        let access = format!("iscsi = {{ user = \"alice\", secret = \"secret number {i:03}\" }}");
+        format!("[[disk]]\nname = \"d{i:03}\"\ncapacity = \"1MiB\"\n{access}\n")
+    };
+    let (node, _state) = start(&(0..150).map(disk).collect::<String>());
+    let (mut host, status) = prove_for(&node, 1, "SessionType=Discovery", b"secret number 140");
+    assert_eq!(status, 0);
+    let mut ask = Header::reply(request::TEXT);
+    ask.put(1, 0x80).put_u32(16, 5).put_u32(20, u32::MAX).put_u32(24, 1);
+    host.send(ask, b"SendTargets=All\0");
+    let names = String::from_utf8(host.receive().1).unwrap();
+    let shown: Vec<&str> = names.split('\0').filter_map(|pair| pair.strip_prefix("TargetName=")).collect();
+    assert_eq!(shown, ["iqn.2026-11.local.henge:web", "iqn.2026-11.local.henge:d140"]);
     node.stop().unwrap();
 }

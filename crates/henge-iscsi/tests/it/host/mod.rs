@@ -84,6 +84,9 @@ impl Host {
                 }
                 _ => self.session.receive(targets, &self.input, NOW),
             };
+            while self.session.is_trying() {
+                self.session.go_on(targets, NOW);
+            }
             self.input.drain(..taken);
             self.work(targets);
             if taken == 0 {
