@@ -18,7 +18,12 @@ pub use values::{secret, texts};
 use henge_core::{ParamError, Params, Value};
 use std::fmt;
 use std::path::Path;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
+
+/// Longest file, in bytes: room for a hundred thousand disks.
+const FILE_MAX: u64 = 16 << 20;
+/// Longest line that an error shows, in bytes, and longest message, in characters: what it says ends in logs.
+const SHOWN_MAX: usize = 400;
 
 /// The text of a configuration file, with the name that errors show.
 #[derive(Clone, Debug)]
@@ -54,10 +59,12 @@ impl Source {
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Source { name: name.into(), text: text.into() }
     }
-    /// Reads a file.
+    /// Reads a file of at most 16 MiB.
+    ///
+    /// # Errors
+    /// It cannot be read, is no regular file, is longer, or is not UTF-8. The error names it.
     pub fn read(path: &Path) -> std::io::Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| std::io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let text = henge_io::read_text(path, FILE_MAX)?;
         Ok(Source::new(path.display().to_string(), text))
     }
     /// Its name.
@@ -89,11 +96,12 @@ impl Source {
         span: std::ops::Range<usize>,
     ) -> Result<Params, ParamError> {
         let mut params = Params::at(name, span);
-        for (key, value) in table {
+        let entry = |(key, value): (&toml::Spanned<DeString<'_>>, &toml::Spanned<DeValue<'_>>)| {
             let key = key.get_ref().as_ref();
-            let span = value.span();
-            params.set(key, self.value(key, value.get_ref(), span.clone())?, span);
-        }
+            Ok((key.to_owned(), self.value(key, value.get_ref(), value.span())?, value.span()))
+        };
+        // TOML has each key once.
+        params.extend(table.iter().map(entry).collect::<Result<Vec<_>, ParamError>>()?);
         Ok(params)
     }
 
@@ -128,7 +136,11 @@ impl Source {
     }
 
     /// Gives an error its place in this file: `FILE:LINE:COLUMN: message`, the line, and a caret below.
-    pub fn point(&self, error: ParamError) -> ConfigError {
+    pub fn point(&self, mut error: ParamError) -> ConfigError {
+        if let Some((end, _)) = error.message.char_indices().nth(SHOWN_MAX) {
+            error.message.truncate(end);
+            error.message.push('…');
+        }
         let start = error.span.start.min(self.text.len());
         if error.span.is_empty() && start == 0 {
             let rendered = error.help.as_ref().map_or(String::new(), |h| format!("\n  = {h}"));
@@ -138,6 +150,11 @@ impl Source {
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |i| start + i);
         let number = self.text[..start].matches('\n').count() + 1;
         let column = self.text[line_start..start].chars().count() + 1;
+        let place = format!("{}:{number}:{column}: ", self.name);
+        if line_end - line_start > SHOWN_MAX {
+            let rendered = error.help.as_ref().map_or(String::new(), |h| format!("\n  = {h}"));
+            return ConfigError { place, error, rendered };
+        }
         // Secrets are not shown: what this says ends in logs.
         let shown = |end: usize| match redact::begins_within(&self.text, line_start) {
             true => redact::HIDDEN.to_owned(),
@@ -154,6 +171,49 @@ impl Source {
         if let Some(help) = &error.help {
             rendered.push_str(&format!("\n{pad} = {help}"));
         }
-        ConfigError { place: format!("{}:{number}:{column}: ", self.name), error, rendered }
+        ConfigError { place, error, rendered }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: String) -> String {
+        let read = Source::new("node.toml", text).parse("the node");
+        let why = read.expect_err("it is wrong").to_string();
+        assert!(why.len() < 2000, "{} bytes for a log", why.len());
+        why
+    }
+
+    #[test]
+    fn a_file_that_nobody_wrote_by_hand_is_refused_in_a_few_words() {
+        assert!(refused(format!("a = {}", "[".repeat(10_000))).contains("recurs"));
+        assert!(refused(format!("{}a = 1", "a.".repeat(10_000))).contains("recurs"));
+        assert!(refused(format!("[{}a]", "a.".repeat(10_000))).contains("recurs"));
+        assert!(refused(format!("a = {}1", "{ a = ".repeat(10_000))).contains("recurs"));
+        let long = "x".repeat(1 << 20);
+        assert!(refused(format!("{long} = 1\n{long} = 2\n")).contains("node.toml:2:1: "));
+        assert!(refused(format!("a = \"{long}\nb = 1\n")).contains("node.toml:1:"));
+        let source = Source::new("node.toml", format!("capacity = \"{long}\"\n{long} = 1\n"));
+        let mut node = source.parse("the node").expect("each key is there once");
+        let why = source.point(node.size("capacity").unwrap_err()).to_string();
+        assert!(
+            why.len() < 2000 && why.starts_with("node.toml:1:12: capacity: \"xxx"),
+            "{} bytes",
+            why.len()
+        );
+        let why = source.point(node.finish().unwrap_err()).to_string();
+        assert!(why.len() < 2000 && why.starts_with("node.toml:2:"), "{} bytes", why.len());
+    }
+
+    #[test]
+    fn what_is_no_file_of_a_sensible_length_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.toml");
+        std::fs::File::create(&path).unwrap().set_len(FILE_MAX + 1).unwrap();
+        let why = Source::read(&path).unwrap_err().to_string();
+        assert!(why.contains("node.toml: is longer than 16777216 bytes"), "{why}");
+        assert!(Source::read(Path::new("/dev/zero")).unwrap_err().to_string().contains("a device"));
     }
 }

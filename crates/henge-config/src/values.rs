@@ -3,6 +3,9 @@
 use henge_core::{ParamError, Params, Value};
 use std::path::Path;
 
+/// Longest file with a secret, in bytes.
+const SECRET_FILE_MAX: u64 = 4096;
+
 /// One text, or a list of some.
 pub fn texts(p: &mut Params, key: &str) -> Result<Option<Vec<String>>, ParamError> {
     let span = p.error(key, String::new()).span;
@@ -31,8 +34,8 @@ pub fn secret(p: &mut Params) -> Result<String, ParamError> {
         (Some(secret), None) if secret.len() >= 16 => Ok(secret),
         (Some(_), None) => Err(p.error("secret", short.into())),
         (None, Some(file)) => {
-            let text = std::fs::read_to_string(Path::new(&file))
-                .map_err(|e| p.error("secret_file", format!("{file}: {e}")))?;
+            let text = henge_io::read_text(Path::new(&file), SECRET_FILE_MAX)
+                .map_err(|e| p.error("secret_file", e.to_string()))?;
             let secret = text.trim().to_owned();
             if secret.len() < 16 {
                 Err(p.error("secret_file", format!("{file}: {short}")))

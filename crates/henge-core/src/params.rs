@@ -86,6 +86,14 @@ impl fmt::Display for ParamError {
 }
 impl std::error::Error for ParamError {}
 
+/// Adds keys that are not there yet, with their places. It looks at no others: a file may have a million of them.
+impl Extend<(String, Value, Range<usize>)> for Params {
+    fn extend<I: IntoIterator<Item = (String, Value, Range<usize>)>>(&mut self, keys: I) {
+        let entry = |(key, value, span)| Entry { key, value, span, taken: false };
+        self.entries.extend(keys.into_iter().map(entry));
+    }
+}
+
 impl Params {
     /// An empty table; `name` is how messages call it.
     pub fn new(name: &str) -> Self {
@@ -300,7 +308,11 @@ impl Params {
     /// Whether everything was understood: the first key that nobody asked for is an error.
     pub fn finish(self) -> Result<(), ParamError> {
         let Some(stray) = self.entries.iter().find(|e| !e.taken) else { return Ok(()) };
-        let near = self.asked.iter().min_by_key(|known| distance(known, &stray.key));
+        // Who is much longer than all that are known was not meant as one of them.
+        let near = match stray.key.len() > NEAR_MAX {
+            true => None,
+            false => self.asked.iter().min_by_key(|known| distance(known, &stray.key)),
+        };
         let help = match near {
             Some(near) if distance(near, &stray.key) <= 2 => format!("did you mean \"{near}\"?"),
             _ if self.asked.is_empty() => "it takes none".to_owned(),
@@ -309,6 +321,9 @@ impl Params {
         Err(self.stray(stray, help))
     }
 }
+
+/// Longest key, in bytes, that is compared with those that are known: a comparison takes as long as both are long.
+const NEAR_MAX: usize = 100;
 
 /// Levenshtein distance, for "did you mean".
 fn distance(a: &str, b: &str) -> usize {

@@ -61,6 +61,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+/// Longest file of certificates, or with a key or a password, in bytes.
+const FILE_MAX: u64 = 16 << 20;
+
 /// All of it.
 #[derive(Clone)]
 pub struct ManagerConfig {
@@ -117,8 +120,7 @@ pub enum ManagerConfigError {
 impl ManagerConfig {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, ManagerConfigError> {
-        let source =
-            Source::read(path).map_err(|e| ManagerConfigError::Io(format!("{}: {e}", path.display())))?;
+        let source = Source::read(path).map_err(|e| ManagerConfigError::Io(e.to_string()))?;
         Ok(Self::parse(source)?)
     }
 
@@ -447,7 +449,7 @@ fn tls(p: &mut Params, secure: bool) -> Result<Option<Tls>, ParamError> {
 /// The bytes of a file that a key names.
 fn file(p: &mut Params, key: &str) -> Result<Option<Vec<u8>>, ParamError> {
     let Some(name) = p.text(key)? else { return Ok(None) };
-    std::fs::read(&name).map(Some).map_err(|e| p.error(key, format!("{name}: {e}")))
+    henge_io::read(name.as_ref(), FILE_MAX).map(Some).map_err(|e| p.error(key, e.to_string()))
 }
 
 #[cfg(test)]

@@ -41,6 +41,8 @@ const ISCSI_PORT: u16 = 3260;
 pub(crate) const DISK_EXTENTS_MAX: usize = 1024;
 /// Shorter secrets can be found by trying.
 const SECRET_MIN: usize = 16;
+/// Longest file with a secret, in bytes.
+const SECRET_FILE_MAX: u64 = 4096;
 
 /// `[link]`
 #[derive(Clone, Debug)]
@@ -173,8 +175,8 @@ fn secret(p: &mut Params) -> Result<Secret, ParamError> {
     let (key, text) = match (p.text("secret")?, p.text("secret_file")?) {
         (Some(text), None) => ("secret", text),
         (None, Some(path)) => {
-            let read = std::fs::read_to_string(&path);
-            ("secret_file", read.map_err(|e| p.error("secret_file", format!("{path}: {e}")))?)
+            let read = henge_io::read_text(path.as_ref(), SECRET_FILE_MAX);
+            ("secret_file", read.map_err(|e| p.error("secret_file", e.to_string()))?)
         }
         (None, None) => {
             let message =

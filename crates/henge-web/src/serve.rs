@@ -14,6 +14,9 @@ use tokio::sync::oneshot;
 /// The shortest token.
 const TOKEN_MIN: usize = 16;
 
+/// Longest file of tokens, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
 /// Who may come with which token.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
@@ -25,7 +28,7 @@ impl Access {
     pub fn read(path: &Path) -> io::Result<Access> {
         let named =
             |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|e| named(e.to_string()))?;
+        let text = henge_io::read_text(path, FILE_MAX)?;
         let mut access = Access::default();
         for (i, line) in text.lines().enumerate() {
             let mut words = line.split('#').next().unwrap_or_default().split_whitespace();

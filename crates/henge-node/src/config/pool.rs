@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Longest file that says what a device is like, in bytes.
+const MODEL_FILE_MAX: u64 = 16 << 20;
 /// Loops of a node at most.
 pub(crate) const CORES_MAX: u64 = 256;
 
@@ -270,7 +272,7 @@ pub(crate) fn scheduler(p: &mut Params, device: bool) -> Result<SchedulerConfig,
 }
 
 fn model_file(name: &str) -> Result<String, String> {
-    std::fs::read_to_string(name).map_err(|e| e.to_string())
+    henge_io::read_text(name.as_ref(), MODEL_FILE_MAX).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use std::ops::Range;
 
 /// Longest name of a host.
 const NAME_MAX: usize = 223;
-/// Longest file of a secret: what is longer is none.
+/// Longest file of a secret, in bytes.
 const FILE_MAX: u64 = 4096;
 
 /// Reads `nvme = { … }` of a disk. Without it, any host may connect, as with NBD.
@@ -119,7 +119,8 @@ fn key(p: &mut Params, name: &str) -> Result<Option<Key>, ParamError> {
         (Some(_), Some(_)) => return Err(p.error(name, format!("{name} or {file}, not both"))),
         (Some(text), None) => (name, text),
         (None, Some(path)) => {
-            let text = read(&path).map_err(|e| p.error(&file, format!("{path}: {e}")))?;
+            let text = henge_io::read_text(path.as_ref(), FILE_MAX);
+            let text = text.map_err(|e| p.error(&file, e.to_string()))?;
             (&file[..], text)
         }
     };
@@ -128,13 +129,6 @@ fn key(p: &mut Params, name: &str) -> Result<Option<Key>, ParamError> {
         why.clone_into(&mut error.message);
         error
     })
-}
-
-fn read(path: &str) -> std::io::Result<String> {
-    use std::io::Read;
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_MAX).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 /// The weakest group.

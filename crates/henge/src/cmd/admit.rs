@@ -1,6 +1,6 @@
 //! `henge admit`: what fits on this hardware? Without a cluster.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use comfy_table::{Cell, Color, Table, presets};
 use henge_admission::place::{self, Node, Placement, Score, Wish};
 use henge_admission::{Fixed, PromisedPart, Rejection, Specification, deterministic};
@@ -150,7 +150,9 @@ pub(super) fn understood(file: &Path) -> Result<()> {
 }
 
 fn plan(file: &Path) -> Result<Plan> {
-    let source = Source::read(file)?;
+    // A command that ends may read what another one writes: `henge admit /dev/stdin`.
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let source = Source::new(file.display().to_string(), text);
     let params = source.parse("the plan")?;
     let plan = read(params).map_err(|e| source.point(e))?;
     if plan.servers.is_empty() {

@@ -22,7 +22,10 @@ pub(super) fn tell(config: &Path) {
 fn look(p: &mut Params, config: &Path, files: &mut BTreeSet<PathBuf>) {
     for key in p.keys() {
         match (key.as_str(), p.get_mut(&key)) {
-            ("secret_file" | "target_secret_file" | "token_file", Some(Value::Text(path))) => {
+            (
+                "secret_file" | "target_secret_file" | "token_file" | "password_file",
+                Some(Value::Text(path)),
+            ) => {
                 files.insert(PathBuf::from(path.as_str()));
             }
             ("secret" | "target_secret" | "password", Some(Value::Text(_))) => {
@@ -69,11 +72,11 @@ mod tests {
             path
         };
         let (open, shut, group) = (file("open", 0o644), file("shut", 0o600), file("group", 0o640));
-        let (token, of_disk) = (file("token", 0o604), file("disk", 0o666));
+        let (token, of_disk, of_etcd) = (file("token", 0o604), file("disk", 0o666), file("etcd", 0o644));
         let text = format!(
             "secret_file = {shut:?}\ncontrol = {open:?}\nhttp = {{ listen = \"a\", token_file = {token:?} }}\n\
              [link]\nsecret_file = {open:?}\n[manager]\nsecret_file = {group:?}\n\
-             [[disk]]\nnvme = {{ hosts = [{{ nqn = \"a\", secret_file = {of_disk:?} }}] }}\n"
+             [[disk]]\nnvme = {{ hosts = [{{ nqn = \"a\", secret_file = {of_disk:?} }}] }}\n[etcd]\npassword_file = {of_etcd:?}\n"
         );
         let found = |text: &str| {
             let mut files = BTreeSet::new();
@@ -81,9 +84,10 @@ mod tests {
             files
         };
         let files = found(&text);
-        assert_eq!(files, [&open, &shut, &group, &token, &of_disk].map(Clone::clone).into());
+        assert_eq!(files, [&open, &shut, &group, &token, &of_disk, &of_etcd].map(Clone::clone).into());
         let told = |path: &PathBuf| bare(path).is_some_and(|why| why.contains("; chmod 600 "));
-        assert_eq!([&open, &token, &of_disk, &shut, &group].map(told), [true, true, true, false, false]);
+        let all = [&open, &token, &of_disk, &of_etcd, &shut, &group];
+        assert_eq!(all.map(told), [true, true, true, true, false, false]);
         let chap = "[[disk]]\niscsi = { user = \"ann\", secret = \"hush-hush-hush\" }";
         assert_eq!(found(chap), [PathBuf::from("node.toml")].into());
     }
