@@ -16,7 +16,7 @@
 //! - A client that does not send the rest of a payload within three seconds, or takes no answers.
 //!
 //! # The note
-//! JSON: `{"version":1, "listeners":[{"at":"nbd://0.0.0.0:10809","fd":7}], "guests":[{"fd":9,"disk":"web", …}]}`. Fields that are not there
+//! JSON: `{"version":1, "listeners":[{"at":"nbd://0.0.0.0:10809","fd":7}], "guests":[{"fd":9,"disk":"web", …}], "configuration":"…"}`. Fields that are not there
 //! have their default, and unknown ones are passed over, so that versions which differ by one understand each other. Guests of a later
 //! version are let go: what its sessions leave may mean something else.
 
@@ -50,6 +50,8 @@ pub struct Handover {
     /// As the configuration says it, and the socket.
     pub(crate) listeners: Vec<(String, OwnedFd)>,
     pub(crate) guests: Vec<Guest>,
+    /// The text of the configuration that the next one was found to be able to begin with. Its file may be another by then.
+    pub configuration: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -58,6 +60,7 @@ struct Note {
     version: u32,
     listeners: Vec<NotedListener>,
     guests: Vec<NotedGuest>,
+    configuration: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -126,6 +129,7 @@ impl Handover {
             version: VERSION,
             listeners: self.listeners.iter().map(listener).collect(),
             guests: self.guests.iter().map(guest).collect(),
+            configuration: self.configuration.clone(),
         };
         let file = anew::note(&serde_json::to_vec(&note)?)?;
         anew::outlive(self.descriptors(), true)?;
@@ -136,7 +140,7 @@ impl Handover {
     /// The note was written by this process, and nobody else takes the descriptors in it.
     unsafe fn load(note: &File) -> io::Result<Handover> {
         let note: Note = serde_json::from_reader(note)?;
-        let mut handover = Handover::default();
+        let mut handover = Handover { configuration: note.configuration, ..Handover::default() };
         for NotedListener { at, fd } in note.listeners {
             // SAFETY: as the caller promises, here and below.
             handover.listeners.push((at, unsafe { anew::adopt(fd) }?));
@@ -165,7 +169,8 @@ mod tests {
         let rest = Rest { structured: true, allocation: false, unread };
         let from = Some(IpAddr::from([127, 0, 0, 1]));
         let guest = Guest { fd: socket.into(), disk: "web".into(), from, rest };
-        Handover { listeners: vec![("nbd://127.0.0.1:0".into(), listener.into())], guests: vec![guest] }
+        let listeners = vec![("nbd://127.0.0.1:0".into(), listener.into())];
+        Handover { listeners, guests: vec![guest], configuration: Some("cores = 2\n".into()) }
     }
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -193,6 +198,7 @@ mod tests {
         let closed_by_exec = |fd| rustix::io::fcntl_getfd(fd) == Ok(rustix::io::FdFlags::CLOEXEC);
         assert!(found.descriptors().all(closed_by_exec));
         assert_eq!(found.listeners[0].0, "nbd://127.0.0.1:0");
+        assert_eq!(found.configuration.as_deref(), Some("cores = 2\n"));
         let guest = &found.guests[0];
         assert_eq!((guest.disk.as_str(), guest.from), ("web", Some(IpAddr::from([127, 0, 0, 1]))));
         assert_eq!(guest.rest, Rest { structured: true, allocation: false, unread: vec![0x25, 0x60] });

@@ -163,7 +163,7 @@ impl Node {
 
     /// The same where another node of this process has [left](Self::hand_over) its sockets.
     pub fn go_on(mut config: NodeConfig, left: Handover) -> Result<Node, StartError> {
-        let Handover { listeners: mut bound, guests } = left;
+        let Handover { listeners: mut bound, guests, .. } = left;
         raise_descriptors();
         let state_dir = StateDir::open(&config)?;
         let memory = remembered(&mut config, state_dir.clone())?;
@@ -288,7 +288,7 @@ impl Node {
         // All loops have ended, so that nobody else has them.
         let listeners = left.listeners.into_iter().filter_map(Arc::into_inner);
         let listeners = listeners.map(Listener::hand).collect::<io::Result<_>>()?;
-        Ok(Handover { listeners, guests: left.guests })
+        Ok(Handover { listeners, guests: left.guests, configuration: None })
     }
 
     fn end(&mut self, how: &dyn Fn() -> Message) -> io::Result<Left> {

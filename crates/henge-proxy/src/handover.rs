@@ -21,6 +21,8 @@ pub struct Handover {
     pub(crate) pairs: Vec<HandedPair>,
     /// How long clients wait for a response, and for data.
     pub(crate) patience: [Duration; 2],
+    /// The text of the configuration that the next one was found to be able to begin with. Its file may be another by then.
+    pub configuration: Option<String>,
 }
 
 /// A client connection and its twin, of which nothing is at the server.
@@ -72,7 +74,8 @@ impl Handover {
         let listeners: Vec<RawFd> = self.listeners.iter().map(AsRawFd::as_raw_fd).collect();
         let pairs: Vec<Value> = self.pairs.iter().map(pair).collect();
         let patience = self.patience.map(|d| d.as_nanos() as u64);
-        let saved = json!({ "listeners": listeners, "pairs": pairs, "patience": patience });
+        let configuration = &self.configuration;
+        let saved = json!({ "listeners": listeners, "pairs": pairs, "patience": patience, "configuration": configuration });
         let note = anew::note(&serde_json::to_vec(&saved)?)?;
         anew::outlive(self.descriptors(), true)?;
         Ok(note)
@@ -108,6 +111,7 @@ impl Handover {
                 .collect::<Result<_, _>>()?,
             pairs: list(&saved["pairs"])?.iter().map(pair).collect::<Result<_, io::ErrorKind>>()?,
             patience: [patience(0)?, patience(1)?],
+            configuration: saved["configuration"].as_str().map(str::to_owned),
         })
     }
 
@@ -148,10 +152,16 @@ mod tests {
             unread: vec![9],
         };
         let patience = [Duration::from_secs(30), Duration::from_secs(31)];
-        let handover = Handover { listeners: vec![listener], pairs: vec![pair], patience };
+        let configuration = Some("server = \"10.0.0.1:3334\"\n".to_owned());
+        let handover = Handover {
+            listeners: vec![listener],
+            pairs: vec![pair],
+            patience,
+            configuration: configuration.clone(),
+        };
         let mut found = handover.through_a_file();
         assert_eq!(found.listeners[0].local_addr().expect("its address"), address);
-        assert_eq!(found.patience, patience);
+        assert_eq!((found.patience, &found.configuration), (patience, &configuration));
         assert!(
             found.descriptors().all(|fd| rustix::io::fcntl_getfd(fd) == Ok(rustix::io::FdFlags::CLOEXEC))
         );

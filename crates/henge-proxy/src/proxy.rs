@@ -1,6 +1,7 @@
 //! The loop: one thread owns the gate, and all pairs.
 
 mod connections;
+mod follow;
 mod handing;
 mod lane;
 mod leaving;
@@ -21,6 +22,7 @@ use crate::peers::{LOOK_EVERY, Peers};
 use crate::poller::{Happened, Interest, Poller};
 use crate::record::Recorder;
 use connections::{Pairs, allow_many_sockets};
+use follow::could_follow;
 use henge_core::{Duration, FlowId, Gate, Instant};
 use leaving::Departure;
 use patience::Patience;
@@ -55,11 +57,17 @@ impl Stop {
     pub fn hand_over(&self) {
         self.0[2].store(true, Ordering::Relaxed);
     }
-    /// The same, where a proxy of this configuration would run; else the log says why not.
-    pub fn begin_anew(&self, file: &Path) {
-        match Config::read(file).and_then(|config| gate(&config)) {
-            Ok(_) => self.hand_over(),
-            Err(why) => tracing::error!(%why, "not begun anew: the configuration is not sound"),
+    /// The same, where a proxy of this file would run in the place of one of `now`: what it is to be. Else the log says why not.
+    pub fn begin_anew(&self, file: &Path, now: &Config) -> Option<Config> {
+        match Config::read(file).and_then(|next| could_follow(&next, now).map(|()| next)) {
+            Ok(next) => {
+                self.hand_over();
+                Some(next)
+            }
+            Err(why) => {
+                tracing::error!(%why, "not begun anew: it goes on as it is");
+                None
+            }
         }
     }
     /// Whether it is to stop.
@@ -153,7 +161,7 @@ impl Proxy {
         allow_many_sockets();
         let gate = gate(&config)?;
         let poller = Poller::new().map_err(|e| ProxyError::io("epoll", e))?;
-        let Handover { listeners: inherited, pairs: mut adopted, patience } = left;
+        let Handover { listeners: inherited, pairs: mut adopted, patience, .. } = left;
         // The latest to expire last, as requests come.
         adopted.sort_by_key(|pair| std::cmp::Reverse(pair.waited));
         let listeners = listeners(&config, inherited, &poller)?;

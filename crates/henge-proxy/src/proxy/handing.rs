@@ -50,7 +50,8 @@ impl Proxy {
         });
         let patience = [self.patience.limits.client_message, self.patience.limits.client_flow];
         let patience = patience.map(|d| Duration::from_nanos(d.as_nanos()));
-        Some(Handover { pairs: pairs.collect(), listeners: std::mem::take(&mut self.listeners), patience })
+        let (pairs, listeners) = (pairs.collect(), std::mem::take(&mut self.listeners));
+        Some(Handover { pairs, listeners, patience, configuration: None })
     }
 
     /// Goes on with the connections of the proxy before.

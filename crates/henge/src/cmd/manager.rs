@@ -4,6 +4,7 @@ use anyhow::Result;
 use henge_manager::{Leadership, Manager, ManagerConfig};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 const EXAMPLE: &str = "\
 A manager's configuration:
@@ -90,6 +91,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     runtime.block_on(async {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut hang_up = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup())?;
         let manager = Manager::start(config).await?;
         println!("the API is at {}/api/v1", manager.url()?);
         if let Some(dir) = manager.identity() {
@@ -108,9 +110,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
             Leadership::Theirs(None) => println!("nobody leads yet"),
         }
         let stop = async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+            let mut said: Option<Instant> = None;
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => break,
+                    _ = terminate.recv() => break,
+                    // Whoever sends it to all programs of Henge must not end this one.
+                    Some(()) = hang_up.recv() => if said.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
+                        eprintln!("henge: SIGHUP: a manager reads its file when it starts; it goes on as it is");
+                        said = Some(Instant::now());
+                    }
+                }
             }
         };
         manager.serve(stop).await?;

@@ -2,6 +2,7 @@
 
 pub mod admit;
 mod admit_sequences;
+mod anew;
 mod api;
 mod bare;
 pub mod ca;

@@ -1,5 +1,6 @@
 //! `henge node`: serve virtual disks.
 
+use super::anew::{self, HangUps};
 use crate::compare::Compares;
 use crate::page::NodeSource;
 use anyhow::{Context, Result};
@@ -10,11 +11,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SIGNALS: &str = "\
 Signals: SIGTERM and SIGINT end it, with every disk flushed. SIGHUP reads the file and starts the program anew in the same process: clients by
-NBD without TLS keep their connections. A node with a pool in memory, or with a file that is wrong, says so and goes on as it is.";
+NBD without TLS keep their connections. A node with a pool in memory, or with a file that is wrong, says so and goes on as it is. It looks at
+the file once a second at most.";
 
 /// Arguments of `henge node`.
 #[derive(clap::Args)]
@@ -35,22 +37,26 @@ pub struct Args {
 
 /// Serves until it is told to end.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let mut config = NodeConfig::read(&args.config)?;
+    let begun = Instant::now();
+    // A signal that comes while the file is read is about what it says later. Who only checks ends at once.
+    let signals = (!args.check).then(|| Signals::block().and_hang_up());
+    let mut left = Handover::inherited();
+    let again = left.configuration.is_some();
+    let mut config = NodeConfig::parse(anew::source(&args.config, left.configuration.take())?)?;
     super::bare::tell(&args.config);
     for (pool, hint) in
         config.pools.iter().filter_map(|pool| Some((&pool.name, pool.scheduler.hint.as_ref()?)))
     {
         eprintln!("henge: pool \"{pool}\": {hint}");
     }
-    if args.check {
+    let Some(signals) = signals else {
         for line in henge_node::check(&config)? {
             println!("{line}");
         }
         return Ok(ExitCode::SUCCESS);
-    }
+    };
     args.log.start();
     super::keep_files_private();
-    config.requests = args.requests.or(config.requests);
     for why in config.open_doors() {
         eprintln!("henge: insecure: {why}");
     }
@@ -59,27 +65,32 @@ pub fn run(args: Args) -> Result<ExitCode> {
         // No manager speaks to it by certificates: it asks by itself who is revoked, and renews.
         super::ca::follow(folder)?;
     }
-    let signals = Signals::block().and_hang_up();
-    let mut left = Handover::inherited();
+    let mut hang_ups = HangUps::default();
     loop {
-        left = match serve_until(&signals, config, left, &args.config)? {
-            Some(left) => left,
+        config.requests = args.requests.clone().or(config.requests);
+        if again && anew::has_changed(&args.config, &config.source) {
+            hang_ups.ask();
+        }
+        let since = again.then_some(begun);
+        (left, config) = match serve_until(&signals, (&mut hang_ups, since), config, left, &args.config)? {
+            Some(next) => next,
             None => return Ok(ExitCode::SUCCESS),
         };
         eprintln!("henge: begins anew, with {} clients", left.clients());
+        left.configuration = Some(config.source.text().to_owned());
         // Where the program cannot be executed, this one goes on.
         eprintln!("henge: the program cannot be started anew: {}", left.exec());
-        config = NodeConfig::read(&args.config)?;
     }
 }
 
-/// Serves until a signal asks it to end, or to begin anew: then, with what is left to the program that comes next.
+/// Serves until a signal asks it to end, or to begin anew: then, with what is left to the program that comes next, and what that one is to be.
 fn serve_until(
     signals: &Signals,
+    (hang_ups, since): (&mut HangUps, Option<Instant>),
     config: NodeConfig,
     left: Handover,
     file: &Path,
-) -> Result<Option<Handover>> {
+) -> Result<Option<(Handover, NodeConfig)>> {
     let http = config.http.clone();
     let tls = match (&http, &config.tls) {
         (Some(http), Some(tls)) if http.secure => Some(certificates(tls)?),
@@ -99,30 +110,36 @@ fn serve_until(
     for disk in failed {
         eprintln!("henge: disk \"{}\" is not served: {}", disk.name, disk.why);
     }
+    if let Some(since) = since {
+        hang_ups.have_begun(since.elapsed(), Instant::now());
+    }
     let page = match http {
         Some(http) => Some(page(&node, http.listen, tls, access)?),
         None => None,
     };
-    let asked = loop {
-        match signals.next(Duration::from_secs(1)) {
-            _ if node.has_ended() => break Signal::End,
-            Some(Signal::Anew) => match may_begin_anew(file, lost.as_deref(), &now) {
-                Ok(()) => break Signal::Anew,
-                Err(why) => eprintln!("henge: SIGHUP: it goes on as it is: {why:#}"),
-            },
-            Some(Signal::End) => break Signal::End,
+    let next = loop {
+        match signals.next(hang_ups.patience(Duration::from_secs(1), Instant::now())) {
+            _ if node.has_ended() => break None,
+            Some(Signal::Anew) => hang_ups.ask(),
+            Some(Signal::End) => break None,
             None => {}
+        }
+        if hang_ups.is_due(Instant::now()) {
+            match may_begin_anew(file, lost.as_deref(), &now) {
+                Ok(next) => break Some(next),
+                Err(why) => eprintln!("henge: SIGHUP: it goes on as it is: {why:#}"),
+            }
         }
     };
     drop(page);
-    match asked {
-        Signal::Anew => Ok(Some(node.hand_over().context("the node did not end well")?)),
-        Signal::End => node.stop().context("the node did not end well").map(|()| None),
+    match next {
+        Some(next) => Ok(Some((node.hand_over().context("the node did not end well")?, next))),
+        None => node.stop().context("the node did not end well").map(|()| None),
     }
 }
 
-/// Whether the file says what a node can be, and nothing would be lost.
-fn may_begin_anew(file: &Path, lost: Option<&str>, now: &NodeConfig) -> Result<()> {
+/// What the file says, if a node can be that, and nothing would be lost.
+fn may_begin_anew(file: &Path, lost: Option<&str>, now: &NodeConfig) -> Result<NodeConfig> {
     if let Some(why) = lost {
         anyhow::bail!("{why}");
     }
@@ -130,7 +147,8 @@ fn may_begin_anew(file: &Path, lost: Option<&str>, now: &NodeConfig) -> Result<(
     henge_node::could_follow(&config, now)?;
     // Files that it names, too: by then the clients would be let go.
     access(&config)?;
-    config.tls.as_ref().map_or(Ok(()), |files| open(files, Clients::Required).map(drop))
+    config.tls.as_ref().map_or(Ok(()), |files| open(files, Clients::Required).map(drop))?;
+    Ok(config)
 }
 
 /// Who may see the page.
@@ -204,5 +222,45 @@ mod tests {
             assert_eq!(may_begin_anew(&config, None, &now).is_ok(), may, "{lines}");
             assert!(may_begin_anew(&config, Some("a pool in memory"), &now).is_err());
         }
+    }
+
+    /// Whatever its name leads to, the program that is there goes on, and says why in one line.
+    #[test]
+    fn a_node_begins_anew_from_nothing_but_a_file() {
+        use rustix::fs::{CWD, Mode, mkfifoat};
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let text = format!(
+            "state_dir = \"{0}/state\"\n[[pool]]\nname = \"p\"\npath = \"{0}/p\"\ncapacity = \"1MiB\"\n",
+            dir.path().display()
+        );
+        std::fs::write(path("right"), &text).unwrap();
+        let now = NodeConfig::read(&path("right")).unwrap();
+        mkfifoat(CWD, path("pipe"), Mode::RUSR).unwrap();
+        std::os::unix::fs::symlink(path("loop"), path("loop")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        std::fs::File::create(path("huge")).unwrap().set_len(1 << 30).unwrap();
+        std::fs::write(path("bytes"), b"\xff").unwrap();
+        for (name, says) in [
+            (".", "a directory"),
+            ("pipe", "a pipe"),
+            ("loop", "symbolic links"),
+            ("zero", "a device"),
+            ("huge", "longer than"),
+            ("bytes", "not UTF-8"),
+            ("none", "No such file"),
+        ] {
+            let why = format!("{:#}", may_begin_anew(&path(name), None, &now).unwrap_err());
+            assert!(why.contains(says) && !why.contains('\n'), "{why}");
+        }
+        for (name, text) in [
+            ("half", text[..text.len() - 3].to_owned()),
+            ("twice", format!("{text}[[pool]]\nname = \"p\"\npath = \"q\"\ncapacity = \"1MiB\"\n")),
+            ("deep", format!("x = {}", "[".repeat(10_000))),
+        ] {
+            std::fs::write(path(name), text).unwrap();
+            assert!(may_begin_anew(&path(name), None, &now).is_err(), "{name}");
+        }
+        assert!(may_begin_anew(&path("right"), None, &now).is_ok());
     }
 }

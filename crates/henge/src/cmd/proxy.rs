@@ -1,5 +1,6 @@
 //! `henge proxy`: before a server of a parallel file system.
 
+use super::anew::{self, HangUps};
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use henge_node::{Signal, Signals};
@@ -7,7 +8,7 @@ use henge_proxy::{Config, Handover, Proof, Proxy, Status, Stop, check};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -40,51 +41,78 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return status(control, args.json);
     }
     let file = args.config.context("a configuration is needed")?;
-    let config = Config::read(&file)?;
+    let begun = Instant::now();
+    // A signal that comes while the file is read is about what it says later. Who only checks ends at once.
+    let signals = (!args.check).then(|| Signals::block().and_hang_up());
+    let mut left = Handover::inherited().unwrap_or_default();
+    let again = left.configuration.is_some();
+    let config = Config::parse(anew::source(&file, left.configuration.take())?)?;
     super::bare::tell(&file);
     if let Some(hint) = &config.hint {
         eprintln!("henge: {hint}");
     }
-    if args.check {
-        return Ok(report(&config));
-    }
+    let Some(signals) = signals else { return Ok(report(&config)) };
     args.log.start();
     if let Some(Proof::Identity(files)) = config.peers.as_ref().map(|peers| &peers.proof) {
         super::keep_files_private();
         files.identity.clone().map_or(Ok(()), super::ca::follow)?;
     }
     let server = config.server;
-    let signals = Signals::block().and_hang_up();
-    let mut proxy = Proxy::adopt(config.clone(), Handover::inherited().unwrap_or_default())?;
+    let mut proxy = Proxy::adopt(config.clone(), left)?;
+    let mut hang_ups = HangUps::default();
+    if again {
+        hang_ups.have_begun(begun.elapsed(), Instant::now());
+    }
+    if again && anew::has_changed(&file, &config.source) {
+        hang_ups.ask();
+    }
     for address in proxy.addresses() {
         println!("henge proxy: {address} in front of {server}");
     }
-    let stop = Arc::new(Mutex::new(proxy.stopper()));
-    let asked = stop.clone();
+    let running = Arc::new(Mutex::new(Running { stop: proxy.stopper(), config, next: None }));
+    let asked = running.clone();
     // It ends with the process: the loop may also end by itself.
     std::thread::spawn(move || {
         loop {
-            obey(&signals, &asked, &file);
+            obey(&signals, &mut hang_ups, &asked, &file);
         }
     });
     loop {
         proxy.run()?;
-        let ends = stop.lock().expect("no panic while held").is_asked_to_leave();
-        let Some(handover) = proxy.handover().filter(|_| !ends) else { return Ok(ExitCode::SUCCESS) };
+        let mut running = running.lock().expect("no panic while held");
+        let ends = running.stop.is_asked_to_leave();
+        let Some(mut handover) = proxy.handover().filter(|_| !ends) else { return Ok(ExitCode::SUCCESS) };
+        if let Some(next) = running.next.take() {
+            running.config = next;
+        }
+        handover.configuration = Some(running.config.source.text().to_owned());
         handover.exec();
-        proxy = Proxy::adopt(config.clone(), handover)?;
-        *stop.lock().expect("no panic while held") = proxy.stopper();
+        proxy = Proxy::adopt(running.config.clone(), handover)?;
+        running.stop = proxy.stopper();
     }
 }
 
+/// The proxy that runs, and what the next one is to be.
+struct Running {
+    stop: Stop,
+    config: Config,
+    next: Option<Config>,
+}
+
 /// Does what a signal asks for.
-fn obey(signals: &Signals, stop: &Mutex<Stop>, file: &Path) {
-    let Some(asked) = signals.next(FOREVER) else { return };
-    let stop = stop.lock().expect("no panic while held");
+fn obey(signals: &Signals, hang_ups: &mut HangUps, running: &Mutex<Running>, file: &Path) {
+    let asked = signals.next(hang_ups.patience(FOREVER, Instant::now()));
+    let mut running = running.lock().expect("no panic while held");
     match asked {
-        Signal::End if stop.is_asked_to_leave() => stop.stop(),
-        Signal::End => stop.leave(),
-        Signal::Anew => stop.begin_anew(file),
+        Some(Signal::End) if running.stop.is_asked_to_leave() => running.stop.stop(),
+        Some(Signal::End) => running.stop.leave(),
+        Some(Signal::Anew) => hang_ups.ask(),
+        None => {}
+    }
+    if hang_ups.is_due(Instant::now())
+        && let Some(next) = running.stop.begin_anew(file, &running.config)
+    {
+        running.next = Some(next);
     }
 }
 
