@@ -4,9 +4,10 @@
 //! [[disk]]
 //! name = "web"
 //! capacity = "96GB"
-//! iscsi = { user = "alice", secret = "correct horse", initiators = ["iqn.2026-11.example:host"] }
+//! iscsi = { user = "alice", secret_file = "/etc/henge/web.chap", initiators = ["iqn.2026-11.example:host"] }
 //! ```
-//! With `target_user` and `target_secret` the node proves itself to the initiator as well.
+//! With `target_user` and `target_secret` the node proves itself to the initiator as well. `secret_file` and `target_secret_file` name files with one
+//! line each, which not every user of the machine may read.
 //!
 //! ```toml
 //! nbd = "nobody"                       # or "anyone", or { users = ["libvirt-qemu", "1000"], certificates = ["CN=ann"] }
@@ -186,19 +187,30 @@ fn certificate(name: &Value, span: &Range<usize>) -> Result<String, ParamError> 
     Err(wrong(format!("{FORMS}, not \"{name}\"")))
 }
 
-/// A name and its secret; both or neither.
+/// A name and its secret, or the file that has it; both or neither.
 fn secret(p: &mut Params, name_key: &str, secret_key: &str) -> Result<Option<Secret>, ParamError> {
-    match (p.text(name_key)?, p.text(secret_key)?) {
+    let file_key = format!("{secret_key}_file");
+    let (at, secret) = match (p.text(secret_key)?, p.text(&file_key)?) {
+        (Some(_), Some(_)) => {
+            return Err(p.error(secret_key, format!("{secret_key} or {file_key}, not both")));
+        }
+        (None, Some(path)) => {
+            let secret = henge_io::read_secret(path.as_ref());
+            (&file_key[..], Some(secret.map_err(|e| p.error(&file_key, e.to_string()))?))
+        }
+        (stated, None) => (secret_key, stated),
+    };
+    match (p.text(name_key)?, secret) {
         (None, None) => Ok(None),
         (Some(name), Some(secret)) => {
             if !(SECRET_MIN..=SECRET_MAX).contains(&secret.len()) {
                 let message = format!("{secret_key} has {SECRET_MIN} to {SECRET_MAX} bytes");
-                return Err(p.error(secret_key, message));
+                return Err(p.error(at, message));
             }
             Ok(Some(Secret { name, secret: secret.into_bytes() }))
         }
-        (Some(_), None) => Err(p.error_here(format!("{name_key} needs {secret_key}"))),
-        (None, Some(_)) => Err(p.error_here(format!("{secret_key} needs {name_key}"))),
+        (Some(_), None) => Err(p.error_here(format!("{name_key} needs {secret_key} or {file_key}"))),
+        (None, Some(_)) => Err(p.error_here(format!("{at} needs {name_key}"))),
     }
 }
 
@@ -211,6 +223,44 @@ mod tests {
         let mut p = source.parse("the disk").unwrap();
         let doors = crate::front::Doors::read(&crate::fronts::kinds(), &mut p);
         doors.map(|doors| by_nbd(&doors)).map_err(|e| source.point(e).to_string())
+    }
+
+    #[test]
+    fn a_secret_stands_in_a_file_of_its_own() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str, mode: u32| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            path.display().to_string()
+        };
+        let read = |iscsi: String| {
+            let source = henge_config::Source::new("node.toml", format!("iscsi = {{ {iscsi} }}"));
+            access(&mut source.parse("the disk").unwrap()).map_err(|e| source.point(e).to_string())
+        };
+        let shut = file("shut", "correct horse\n", 0o600);
+        let ours = file("ours", "battery staple\n", 0o640);
+        let both = format!(
+            "user = \"ann\", secret_file = {shut:?}, target_user = \"node\", target_secret_file = {ours:?}"
+        );
+        let both = read(both).unwrap();
+        let known = |name: &str, secret: &[u8]| Secret { name: name.into(), secret: secret.into() };
+        assert_eq!(both.users, [known("ann", b"correct horse")]);
+        assert_eq!(both.target, Some(known("node", b"battery staple")));
+        let open = file("open", "correct horse\n", 0o644);
+        let short = file("short", "horse\n", 0o600);
+        for (text, says) in [
+            (format!("user = \"ann\", secret_file = {open:?}"), "mode 0644); chmod 600 /"),
+            (format!("user = \"ann\", secret_file = {short:?}"), "secret has 12 to 255 bytes"),
+            (format!("user = \"ann\", secret = \"correct horse\", secret_file = {shut:?}"), "not both"),
+            ("user = \"ann\", secret_file = \"/nowhere/at/all\"".into(), "/nowhere/at/all: No such file"),
+            (format!("secret_file = {shut:?}"), "secret_file needs user"),
+            ("user = \"ann\"".into(), "user needs secret or secret_file"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.contains(says) && !why.contains("horse\n") && !why.contains("correct"), "{why}");
+        }
     }
 
     #[test]

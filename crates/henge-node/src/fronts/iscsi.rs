@@ -22,11 +22,11 @@ static KIND: Kind = Kind {
     door: |p| Ok(Arc::new(access::access(p)?)),
     risk: |_, host, _, disk| {
         disk.map(|disk| {
-            format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret = … }}")
+            format!("iscsi://{host}: whoever reaches it logs in to disk {disk}, which has no iscsi = {{ user = …, secret_file = … }}")
         })
     },
     demand: Some(
-        "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret = … }",
+        "other machines reach this node by iSCSI, so the disk says who may log in: iscsi = { user = …, secret_file = … }",
     ),
 };
 
