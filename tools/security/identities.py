@@ -104,8 +104,7 @@ nbd = {access}
 
     def invite(self, role, name, *more):
         code, said = self.run("ca", "invite", role, name, *more)
-        line = next((line for line in said.splitlines() if line.startswith("henge join")), "")
-        return line.split()[-1] if line else said
+        return next((line for line in said.splitlines() if line.startswith("henge-join.")), said)
 
     def up(self):
         code, said = self.run("nodes", "list", "--json")
@@ -119,10 +118,11 @@ nbd = {access}
         token = self.invite("node", "n1", "--host", "localhost")
         check("an invitation is a token", token.startswith("henge-join."), token)
         folder = self.path("n1")
-        code, said = self.run("join", self.url, token, "-o", folder, HENGE_CA="", HENGE_TOKEN_FILE="")
-        check("a node joins by one command, with nothing but the token", code == 0 and "node n1" in said, said)
+        code, said = self.run("join", self.url, "-o", folder, HENGE_CA="", HENGE_TOKEN_FILE="", HENGE_JOIN_TOKEN=token)
+        check("a node joins by one command, with nothing but the token", code == 0 and "node n1" in said and "insecure" not in said, said)
         code, said = self.run("join", self.url, token, "-o", self.path("again"))
         check("a token used twice is refused, and says for whom it was used", code != 0 and "used already, for node n1" in said, said)
+        check("a token among the arguments is said to be read by others", "insecure" in said, said)
         forged = token[:-1] + ("0" if token[-1] != "0" else "1")
         code, said = self.run("join", self.url, forged, "-o", self.path("forged"))
         check("a token of another root does not believe this manager", code != 0 and "no manager of the cluster" in said, said)

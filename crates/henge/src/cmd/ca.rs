@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use henge_tls::{Identity, Request, Token};
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,8 +22,8 @@ The manager of a cluster signs certificates: for nodes, proxies, other managers 
 
 Then a node joins with one command, by a token that opens the door once:
 
-    henge ca invite node n1                            # at the manager: prints the next line
-    henge join https://10.0.0.1:7100 henge-join.…      # at the node: writes /etc/henge/identity
+    henge ca invite node n1                            # at the manager: prints the next line, and the token
+    henge join https://10.0.0.1:7100                   # at the node: asks for the token, and writes /etc/henge/identity
     identity = \"/etc/henge/identity\"                   # in the node's configuration
 
 Nodes renew their certificates themselves; clients do by `henge renew`, from a timer. To exchange the root:
@@ -98,9 +99,12 @@ enum Action {
 pub struct JoinArgs {
     /// The manager that leads, as https://10.0.0.1:7100
     url: String,
-    /// What `henge ca invite` printed; else in HENGE_JOIN_TOKEN, where no other user of this machine reads it
-    #[arg(env = "HENGE_JOIN_TOKEN", hide_env_values = true)]
-    token: String,
+    /// The token itself, which every user of this machine may then read; better by --token-file, in HENGE_JOIN_TOKEN, or by standard input (-, or nothing)
+    #[arg(conflicts_with = "token_file")]
+    token: Option<String>,
+    /// A file with the token that `henge ca invite` printed; -: standard input
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// The folder for the key, the certificate and the cluster's roots
     #[arg(short, long, value_name = "DIR", default_value = FOLDER)]
     output: PathBuf,
@@ -135,8 +139,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
             }
             let made = api.ask("POST", "ca/invitations", Some(&body), &[])?.body;
             let expires = made["expires"].as_u64().map_or_else(String::new, when);
-            eprintln!("once, until {expires}, {role} {name} may join:");
-            println!("henge join {} {}", api.first(), text(&made["token"]));
+            eprintln!(
+                "once, until {expires}, {role} {name} may join, by this command and this token, for which it asks:"
+            );
+            println!("henge join {}", api.first());
+            println!("{}", text(&made["token"]));
         }
         Action::Uninvite { id, manager } => {
             let path = format!("ca/invitations/{}", super::api::escaped(&id));
@@ -225,9 +232,59 @@ fn root_at(url: &str, token: &Token) -> Result<Vec<u8>> {
     bail!("{url}: {}", last.map_or_else(|| "no such address".to_owned(), |e| e.to_string()))
 }
 
+/// Longest token, in bytes, with what is around it.
+const TOKEN_MAX: u64 = 4096;
+
+/// Where a token is.
+#[derive(PartialEq, Eq, Debug)]
+enum Given {
+    Argument(String),
+    File(PathBuf),
+    Environment(String),
+    Input,
+}
+
+/// Where the token is: what the command line says goes before the environment.
+fn found(argument: Option<String>, file: Option<PathBuf>, environment: Option<String>) -> Given {
+    match (argument, file, environment) {
+        (Some(dash), ..) if dash == "-" => Given::Input,
+        (Some(token), ..) => Given::Argument(token),
+        (None, Some(dash), _) if dash == Path::new("-") => Given::Input,
+        (None, Some(path), _) => Given::File(path),
+        (None, None, Some(token)) if !token.trim().is_empty() => Given::Environment(token),
+        _ => Given::Input,
+    }
+}
+
+/// The token, from there.
+fn token(from: Given, input: impl Read) -> Result<Token> {
+    let text = match from {
+        Given::Argument(token) => {
+            eprintln!(
+                "henge: insecure: while this command runs every user of this machine may read its arguments, the token among \
+                 them, and your shell may remember it; give it by --token-file, in HENGE_JOIN_TOKEN, or by standard input"
+            );
+            token
+        }
+        Given::Environment(token) => token,
+        Given::File(path) => henge_io::read_secret(&path)?,
+        Given::Input => {
+            // A token is a line: whoever types one ends it, and not the input.
+            let mut line = String::new();
+            BufReader::new(input.take(TOKEN_MAX)).read_line(&mut line).context("standard input")?;
+            line
+        }
+    };
+    Ok(text.trim().parse()?)
+}
+
 /// Joins a cluster.
 pub fn join(args: JoinArgs) -> Result<ExitCode> {
-    let token: Token = args.token.parse()?;
+    let from = found(args.token, args.token_file, std::env::var("HENGE_JOIN_TOKEN").ok());
+    if from == Given::Input && std::io::stdin().is_terminal() {
+        eprint!("the token that `henge ca invite` printed: ");
+    }
+    let token = token(from, std::io::stdin())?;
     if args.output.join("identity.pem").exists() {
         bail!(
             "{} holds an identity already; `henge renew` renews it, or take the folder away to join anew",
@@ -369,4 +426,46 @@ fn look(folder: &Path, kept: &mut Option<Api>) -> Result<()> {
         *kept = Some(api);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_token_need_not_stand_where_others_read_it() {
+        let text = |s: &str| Some(s.to_owned());
+        let file = |s: &str| Some(PathBuf::from(s));
+        for (argument, path, environment, from) in [
+            (None, None, None, Given::Input),
+            (text("-"), None, text("e"), Given::Input),
+            (None, file("-"), text("e"), Given::Input),
+            (None, file("f"), text("e"), Given::File("f".into())),
+            (None, None, text("e"), Given::Environment("e".into())),
+            (None, None, text(" "), Given::Input),
+            (text("a"), None, text("e"), Given::Argument("a".into())),
+        ] {
+            assert_eq!(found(argument, path, environment), from);
+        }
+        let is = |at: &str| format!("henge-join.{at}{}.{}", "0".repeat(63), "1".repeat(64));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, format!("{}\n", is("2"))).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let typed = format!(" {}\nand more", is("3"));
+        let none = || &b""[..];
+        for (from, input, at) in [
+            (Given::File(path.clone()), none(), "2"),
+            (Given::Input, typed.as_bytes(), "3"),
+            (Given::Environment(is("4")), none(), "4"),
+            (Given::Argument(is("5")), none(), "5"),
+        ] {
+            assert_eq!(token(from, input).unwrap().reveal(), is(at));
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let why = token(Given::File(path), none()).unwrap_err().to_string();
+        assert!(why.contains("chmod 600") && !why.contains(&is("2")), "{why}");
+        assert!(token(Given::Input, none()).unwrap_err().to_string().contains("henge ca invite"));
+    }
 }
