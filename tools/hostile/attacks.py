@@ -33,10 +33,11 @@ def hold(_sockets):
         time.sleep(60)
 
 
-def pour(sockets, batch):
-    """Sends batches on all sockets and throws away what comes, as fast as the node takes them."""
-    out = {s: b"" for s in sockets}
-    for s in sockets:
+def pour(sockets, batch=None):
+    """Sends batches on all sockets and throws away what comes, as fast as the node takes them. In a dictionary each has batches of its own."""
+    batches = sockets if batch is None else dict.fromkeys(sockets, batch)
+    out = {s: b"" for s in batches}
+    for s in batches:
         s.setblocking(False)
     while out:
         readable, writable, _ = select.select(list(out), list(out), [], 1)
@@ -46,7 +47,7 @@ def pour(sockets, batch):
                     out.pop(s)
                     continue
                 if s in writable and s in out:
-                    out[s] = out[s] or memoryview(batch())
+                    out[s] = out[s] or memoryview(batches[s]())
                     out[s] = out[s][s.send(out[s][:CALL]):]
             except BlockingIOError:
                 pass

@@ -144,7 +144,18 @@ def flushes_of_eight_disks(node):
     pour([wire.disk(node, f"rude{i}") for i in range(8)], small_writes_and_flushes)
 
 
+def durable_pages():
+    return many(32, lambda i: request(WRITE, anywhere(4096) % (64 * MIB), 4096, FUA) + bytes(4096))
+
+
 @attack("own")
 def durable_writes_of_eight_disks(node):
-    batch = lambda: many(32, lambda i: request(WRITE, anywhere(4096) % (64 * MIB), 4096, FUA) + bytes(4096))
-    pour([wire.disk(node, f"rude{i}") for i in range(8)], batch)
+    pour([wire.disk(node, f"rude{i}") for i in range(8)], durable_pages)
+
+
+@attack("own")
+def durable_writes_beside_reads_of_holes(node):
+    """Four disks wait for the journal, and for four others pages come into the cache that were never there."""
+    at = itertools.count(0, MIB)
+    holes = lambda: request(READ, next(at) % (64 * MIB) + 64 * MIB, MIB)
+    pour({wire.disk(node, f"rude{i}"): durable_pages if i % 2 else holes for i in range(8)})
