@@ -94,7 +94,7 @@ impl Counts {
 #[derive(Default)]
 struct Seen {
     mark: Option<Mark>,
-    spare: f64,
+    known: promise::Known,
 }
 
 /// A disk that wanted its rate, of requests or bytes a second, and what it received.
@@ -168,16 +168,16 @@ impl Ledger {
         if let Some(before) = &seen.mark
             && let Some(ms) = mark.since_ms(before)
         {
-            let second = judge(before, &mark, disk, &mut seen.spare);
+            let second = judge(before, &mark, disk, &mut seen.known);
             if second != Second::NotWanted {
-                self.wanted.extend(wanted(before, &mark, disk));
+                self.wanted.extend(wanted(before, &mark, disk, &seen.known));
                 let counts = self.counts.entry(disk.name.clone()).or_default();
                 counts.disk.clone_from(&disk.name);
                 counts.count(wall, ms, &second);
                 self.changed = true;
             }
         } else {
-            seen.spare = 0.0;
+            seen.known = promise::Known::default();
         }
         seen.mark = Some(mark);
         disk.kept = self.counts.get(&disk.name).map(|counts| counts.kept(wall));
@@ -221,13 +221,13 @@ impl Ledger {
     }
 }
 
-fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus) -> Option<Wanted> {
+fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus, known: &promise::Known) -> Option<Wanted> {
     let bytes = match disk.promise.unit.as_str() {
         "requests" => false,
         "bytes" => true,
         _ => return None,
     };
-    let (got, rate) = promise::wanted(before, now, disk)?;
+    let (got, rate) = promise::wanted(before, now, disk, known)?;
     Some(Wanted { name: disk.name.clone(), pools: disk.layout.pools.clone(), got, rate, bytes })
 }
 

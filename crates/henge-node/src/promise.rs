@@ -10,7 +10,8 @@
 //! - It *got* its rate if a + one command ≥ [`ENOUGH`] · R · T: the command that was answered just after the look was served before it.
 //! - It *wanted* its rate if it got it, or if it had something pending all the time (p ≥ [`ALWAYS`] · T) and besides waited all the time
 //!   (w ≥ `ALWAYS` · T), or had enough outstanding: n ≥ R · ℓ, Little's law, where ℓ is how long a command takes when the promise is
-//!   kept. ℓ is the contract's latency, where it has one, else what the fastest hundredth of the disk's commands took.
+//!   kept. ℓ is the contract's latency, where it has one. Else it is the least of three: what the fastest hundredth of the disk's commands
+//!   took; what that was in the last second in which the rate was kept; and [`SLOW`], with [`SLOW_MIB`] for each MiB.
 //! - It wanted its *latency* if commands were answered, or one was pending all the time. It got it if no more of them were late than
 //!   1 − percentile, what earlier seconds left over included, but never more than for one command: of 20 commands a second, each
 //!   second's may have one late at 95 %; of 5 a second, every fourth. Where the contract has a rate too, latency is for
@@ -21,6 +22,10 @@
 //!
 //! **Example.** R = 10,000/s, fastest commands 0.2 ms. With 8 pending all the time, n = 8 ≥ 2: 725 in a second is missed, 10,050 is kept.
 //! With one at a time, n ≤ 1 < 2: it cannot have 10,000 a second on this device, and 4,900 is not counted.
+//!
+//! **Why these three.** A pool that was too slow from the first command on has shown no fast one: by its own commands nobody would ever have enough
+//! outstanding. A hard disk's time bounds what a command may be said to take, so n outstanding show demand for 50 · n a second at least.
+//! And a pool that became slow must not be acquitted once a hundred slow commands stand against each fast one.
 //!
 //! **Guarantee.** A second in which the disk received its rate is kept. One in which it had nothing pending for more than 2 % of the
 //! time is missed by latency alone.
@@ -36,12 +41,18 @@ pub(crate) const ENOUGH: f64 = 0.99;
 /// So much of a time is all of it.
 pub(crate) const ALWAYS: f64 = 0.98;
 
+/// Seconds that a command takes at most where nothing else is known: a hard disk's, with a long seek and a turn …
+pub(crate) const SLOW: f64 = 0.02;
+/// … and for each MiB that it moves.
+pub(crate) const SLOW_MIB: f64 = 0.01;
+
 /// What was counted of a disk until one look. Times are nanoseconds.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(crate) struct Mark {
     at: u64,
     commands: u64,
     late: u64,
+    bytes: u64,
     received: u64,
     pending: u64,
     outstanding_us: u64,
@@ -62,6 +73,15 @@ pub enum Second {
     Missed(String),
 }
 
+/// What is remembered of a disk from one second to the next.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Late commands that earlier seconds left over.
+    spare: f64,
+    /// Seconds that the fastest hundredth of its commands took, when its rate was kept last.
+    quick: Option<f64>,
+}
+
 /// Judges one disk second by second, as the promise ledger does: for whoever simulates it.
 ///
 /// ```
@@ -75,21 +95,24 @@ pub enum Second {
 /// ```
 pub struct Judge {
     before: Mark,
-    spare: f64,
+    known: Known,
 }
 
 impl Judge {
     /// From these counters on.
     pub fn new(disk: &DiskStatus) -> Judge {
-        Judge { before: Mark::of(disk), spare: 0.0 }
+        Judge { before: Mark::of(disk), known: Known::default() }
     }
 
     /// What the time since the last look was. Counters only grow.
     pub fn second(&mut self, disk: &DiskStatus) -> Second {
         let now = Mark::of(disk);
         let second = match now.since_ms(&self.before) {
-            Some(_) => judge(&self.before, &now, disk, &mut self.spare),
-            None => Second::NotWanted,
+            Some(_) => judge(&self.before, &now, disk, &mut self.known),
+            None => {
+                self.known = Known::default();
+                Second::NotWanted
+            }
         };
         self.before = now;
         second
@@ -109,6 +132,7 @@ impl Mark {
             at: disk.meters.metered,
             commands: disk.meters.commands,
             late: disk.meters.late,
+            bytes: disk.meters.bytes,
             received,
             pending: disk.meters.busy,
             outstanding_us: disk.meters.outstanding_us,
@@ -126,11 +150,14 @@ impl Mark {
     }
 }
 
-/// Judges the time between two looks. `spare`: late commands that earlier seconds left over, kept here from one to the next.
-pub(crate) fn judge(before: &Mark, now: &Mark, disk: &DiskStatus, spare: &mut f64) -> Second {
+/// Judges the time between two looks.
+pub(crate) fn judge(before: &Mark, now: &Mark, disk: &DiskStatus, known: &mut Known) -> Second {
     let time = (now.at - before.at) as f64 / 1e9;
-    let rate = rate(before, now, disk, time);
-    let latency = latency(before, now, disk, time, spare);
+    let rate = rate(before, now, disk, time, known);
+    if rate == Some(true) && now.promise.latency.is_none() {
+        known.quick = fastest(disk).or(known.quick);
+    }
+    let latency = latency(before, now, disk, time, &mut known.spare);
     match (rate, latency) {
         (Some(false), _) | (_, Some(false)) => Second::Missed(why(before, now)),
         (None, None) => Second::NotWanted,
@@ -139,14 +166,14 @@ pub(crate) fn judge(before: &Mark, now: &Mark, disk: &DiskStatus, spare: &mut f6
 }
 
 /// What a disk received a second, and its rate, where it wanted that.
-pub(crate) fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus) -> Option<(f64, f64)> {
+pub(crate) fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus, known: &Known) -> Option<(f64, f64)> {
     let time = (now.at - before.at) as f64 / 1e9;
-    rate(before, now, disk, time)?;
+    rate(before, now, disk, time, known)?;
     Some((now.received.saturating_sub(before.received) as f64 / time, now.promise.rate?))
 }
 
 /// Whether it got its rate; `None` if it did not want it.
-fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool> {
+fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64, known: &Known) -> Option<bool> {
     let rate = now.promise.rate?;
     let received = now.received.saturating_sub(before.received) as f64;
     let commands = (now.commands - before.commands) as f64;
@@ -169,7 +196,10 @@ fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool>
     let outstanding = now.outstanding_us.saturating_sub(before.outstanding_us) as f64 / 1e6 / time;
     let due = match now.promise.latency {
         Some(bound) => bound as f64 / 1e9,
-        None => fastest(disk)?,
+        None => {
+            let bytes = now.bytes.saturating_sub(before.bytes) as f64 / commands;
+            [fastest(disk), known.quick, at_most(bytes)].into_iter().flatten().reduce(f64::min)?
+        }
     };
     (outstanding >= rate / each * due).then_some(false)
 }
@@ -178,6 +208,11 @@ fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64) -> Option<bool>
 fn fastest(disk: &DiskStatus) -> Option<f64> {
     let histogram = Histogram::from(disk.meters.histogram.as_ref()?);
     Some(histogram.quantile(0.01)?.as_nanos() as f64 / 1e9)
+}
+
+/// Seconds that a command of so many bytes takes at most, on any storage that keeps a rate. What moves nothing, a FLUSH for instance, may take longer.
+fn at_most(bytes: f64) -> Option<f64> {
+    (bytes >= 512.0).then_some(SLOW + SLOW_MIB * bytes / f64::from(1 << 20))
 }
 
 fn latency(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64, spare: &mut f64) -> Option<bool> {

@@ -12,13 +12,13 @@ struct Tenant {
     disk: DiskStatus,
     latency: Histogram,
     mark: Mark,
-    spare: f64,
+    known: Known,
 }
 
 impl Tenant {
     fn new(promise: Promise) -> Tenant {
         let disk = DiskStatus { promise, ..DiskStatus::default() };
-        Tenant { mark: Mark::of(&disk), disk, latency: Histogram::default(), spare: 0.0 }
+        Tenant { mark: Mark::of(&disk), disk, latency: Histogram::default(), known: Known::default() }
     }
 
     /// For `time`, so many commands a second of `each`, `pending` of them at once for this part of the time.
@@ -38,7 +38,7 @@ impl Tenant {
     fn judged(&mut self) -> Second {
         self.disk.meters.histogram = Some(Buckets::from(&self.latency));
         let now = Mark::of(&self.disk);
-        let second = judge(&self.mark, &now, &self.disk, &mut self.spare);
+        let second = judge(&self.mark, &now, &self.disk, &mut self.known);
         self.mark = now;
         second
     }
@@ -155,6 +155,45 @@ fn the_example_of_the_head() {
     one.judged();
     one.goes(SECOND, 4_900.0, 1.0, 1.0);
     assert_eq!(one.judged(), Second::NotWanted);
+}
+
+/// A pool that never was quick enough: 16 reads at once had 160/s of 600/s, and no second counted.
+#[test]
+fn on_a_pool_that_was_always_too_slow_seconds_are_missed() {
+    let mut tenant = Tenant::new(rated(600.0));
+    for _ in 0..50 {
+        tenant.goes(SECOND, 160.0, 16.0, 1.0);
+        assert!(matches!(tenant.judged(), Second::Missed(_)));
+    }
+    // Two at once, or one that is not always there, ask for less.
+    for (pending, part) in [(2.0, 1.0), (16.0, 0.97)] {
+        let mut tenant = Tenant::new(rated(600.0));
+        tenant.goes(SECOND, 160.0, pending, part);
+        assert_eq!(tenant.judged(), Second::NotWanted, "{pending} at once");
+    }
+    // Long commands, and those that move nothing, take their time.
+    for each in [1 << 20, 0] {
+        let mut tenant = Tenant::new(rated(600.0));
+        tenant.goes(SECOND, 160.0, 16.0, 1.0);
+        tenant.disk.meters.bytes = 160 * each;
+        assert_eq!(tenant.judged(), Second::NotWanted, "{each} bytes");
+    }
+}
+
+/// Slow commands had been the fastest hundredth once there were a hundred of them for each fast one, and then no second counted any more.
+#[test]
+fn a_device_that_stays_slow_is_not_acquitted() {
+    let mut tenant = Tenant::new(rated(10_000.0));
+    tenant.goes(SECOND, 40_000.0, 8.0, 1.0);
+    assert_eq!(tenant.judged(), Second::Kept);
+    for second in 0..300 {
+        tenant.goes(SECOND, 725.0, 8.0, 1.0);
+        assert!(matches!(tenant.judged(), Second::Missed(_)), "second {second}");
+    }
+    tenant.disk.promise.rate = Some(9_000.0);
+    let mut judge = Judge::new(&tenant.disk);
+    tenant.goes(SECOND, 725.0, 8.0, 1.0);
+    assert_eq!(judge.second(&tenant.disk), Second::NotWanted, "another promise begins anew");
 }
 
 #[test]
