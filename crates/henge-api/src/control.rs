@@ -265,6 +265,12 @@ pub struct PoolStatus {
     /// By how much it has given less than its disks were promised and wanted in the last seconds, and whose promises are short first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<String>,
+    /// Milliseconds for which it was short, since the node began.
+    #[serde(default)]
+    pub short_ms: u64,
+    /// Of the rates that its disks wanted at the last look, the part that they received; absent while no disk is seen to want its rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received: Option<f64>,
     /// Its gates: one, or one per spindle.
     pub gates: Vec<GateStatus>,
 }

@@ -303,6 +303,8 @@ fn head(plane: &mut Plane, connections: usize, now: Instant) -> Status {
             quantum: plane.pools.quantum(number),
             keeps: Some(keeps),
             short: None,
+            short_ms: 0,
+            received: None,
             gates: plane.pools.gates[gates].iter_mut().map(|g| gate(g, now)).collect(),
         });
     }

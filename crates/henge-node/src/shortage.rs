@@ -33,12 +33,16 @@ struct Seen {
     looks: u32,
     /// What was said, as it is now.
     said: Option<String>,
+    /// For how long it was said, in ns.
+    short: u64,
 }
 
 /// All pools'.
 #[derive(Default)]
 pub(crate) struct Shortages {
     pools: BTreeMap<String, Seen>,
+    /// When the last look was, in ns since the node began.
+    looked: u64,
 }
 
 impl Shortages {
@@ -49,10 +53,13 @@ impl Shortages {
             disk.pools.iter().for_each(|pool| wanted_of.entry(pool).or_default().push(disk));
         }
         self.pools.retain(|name, _| status.pools.iter().any(|pool| pool.name == *name));
+        let passed = status.uptime.saturating_sub(self.looked);
+        self.looked = status.uptime;
         for pool in &mut status.pools {
             let disks = wanted_of.get(pool.name.as_str());
             let short = disks.and_then(|disks| lacks(disks));
             let seen = self.pools.entry(pool.name.clone()).or_default();
+            seen.short += if seen.said.is_some() { passed } else { 0 };
             seen.looks = if short.is_some() == seen.said.is_some() { 0 } else { seen.looks + 1 };
             if seen.looks == LOOKS {
                 seen.looks = 0;
@@ -63,21 +70,33 @@ impl Shortages {
                 seen.said = short;
             }
             pool.short.clone_from(&seen.said);
+            (pool.short_ms, pool.received) = (seen.short / 1_000_000, disks.map(|disks| received(disks)));
         }
     }
 }
 
-/// What these disks' pool lacks of their rates.
-fn lacks(disks: &[&Wanted]) -> Option<String> {
-    let part = |disk: &Wanted| (disk.got / disk.rate).min(1.0);
-    let (mut rates, mut all) = (BTreeMap::<bool, [f64; 2]>::new(), Vec::new());
+/// What these disks received of their rates, and the rates, together: of bytes, and of commands.
+fn together(disks: &[&Wanted]) -> BTreeMap<bool, [f64; 2]> {
+    let mut rates = BTreeMap::<bool, [f64; 2]>::new();
     for disk in disks {
         let parts = disk.pools.len() as f64;
         let [got, rate] = rates.entry(disk.bytes).or_default();
         *got += disk.got.min(disk.rate) / parts;
         *rate += disk.rate / parts;
-        all.push((part(disk), *disk));
     }
+    rates
+}
+
+/// The part of their rates that they received, of the unit of which that is less.
+fn received(disks: &[&Wanted]) -> f64 {
+    together(disks).values().map(|[got, rate]| got / rate).fold(1.0, f64::min)
+}
+
+/// What these disks' pool lacks of their rates.
+fn lacks(disks: &[&Wanted]) -> Option<String> {
+    let part = |disk: &Wanted| (disk.got / disk.rate).min(1.0);
+    let rates = together(disks);
+    let mut all: Vec<(f64, &Wanted)> = disks.iter().map(|disk| (part(disk), *disk)).collect();
     let short: Vec<String> = { rates.iter().filter(|(_, [got, rate])| *got < ENOUGH * rate) }
         .map(|(bytes, [got, rate])| {
             let less = 100.0 * (1.0 - got / rate);
@@ -151,6 +170,28 @@ mod tests {
         assert_eq!(said, [text, AGAIN]);
         assert_eq!((see(&short, LOOKS).1, see(&[], LOOKS)), (3, (None, 4)));
         assert_eq!(events.after(Some("ssd"), 0, 9).pop().expect("the last").detail, NOBODY);
+    }
+
+    /// The time counts from the look at which a pool is found short to the one at which it is so no more.
+    #[test]
+    fn how_long_a_pool_was_short_and_what_it_gives_is_counted() {
+        let (events, mut shortages) = (Events::open(None), Shortages::default());
+        let mut at = 0;
+        let mut see = |wanted: &[Wanted], looks: u32| {
+            let mut now = status();
+            for _ in 0..looks {
+                at += 1_000_000_000;
+                now = Status { uptime: at, ..status() };
+                shortages.see(&mut now, wanted, &events);
+            }
+            (now.pools[0].short_ms, now.pools[0].received)
+        };
+        let bytes = Wanted { bytes: true, ..disk("b", 30.0, 40.0) };
+        let short = [disk("a", 800.0, 500.0), disk("c", 400.0, 500.0), bytes];
+        assert_eq!(see(&short, LOOKS), (0, Some(0.75)));
+        assert_eq!(see(&short, 10), (10_000, Some(0.75)));
+        assert_eq!(see(&[disk("a", 500.0, 500.0)], LOOKS), (15_000, Some(1.0)));
+        assert_eq!(see(&[], 20), (15_000, None));
     }
 
     /// What one has beyond its rate is nothing that another was promised; and one disk's miss among many that are kept is its own.

@@ -63,8 +63,10 @@ impl Latest {
             }
         }
         for pool in &mut status.pools {
-            let same = latest.pools.iter().find(|one| one.name == pool.name);
-            pool.short = same.and_then(|one| one.short.clone());
+            if let Some(same) = latest.pools.iter().find(|one| one.name == pool.name) {
+                pool.short.clone_from(&same.short);
+                (pool.short_ms, pool.received) = (same.short_ms, same.received);
+            }
         }
     }
     fn put(&self, status: Arc<Status>) {

@@ -401,7 +401,51 @@ fn nodes(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
         Ok(())
     };
     pools("henge_pool_capacity", "Bytes for disks", |p| p.capacity)?;
-    pools("henge_pool_promised", "Bytes promised to disks", |p| p.promised)
+    pools("henge_pool_promised", "Bytes promised to disks", |p| p.promised)?;
+    short(e, sample)
+}
+
+/// Pools that give less than is promised on them.
+fn short(e: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
+    type Of = fn(&henge_api::PoolStatus) -> Option<f64>;
+    let rows: [(&str, &str, Option<Unit>, MetricType, Of); 3] = [
+        (
+            "henge_pool_short",
+            "1 while the pool gives less than its disks are promised and want",
+            None,
+            MetricType::Gauge,
+            |p| Some(f64::from(u8::from(p.short.is_some()))),
+        ),
+        (
+            "henge_pool_short_time",
+            "Time for which it gave less",
+            Some(Unit::Seconds),
+            MetricType::Counter,
+            |p| Some(p.short_ms as f64 / 1e3),
+        ),
+        (
+            "henge_pool_received_ratio",
+            "Part of the rates wanted that disks received, last second",
+            None,
+            MetricType::Gauge,
+            |p| p.received,
+        ),
+    ];
+    for (name, help, unit, kind, value) in rows {
+        let mut metric = family(e, name, help, unit.as_ref(), kind)?;
+        for node in &sample.nodes {
+            for pool in &node.status.pools {
+                let Some(value) = value(pool) else { continue };
+                let labels = [("node", node.name.as_str()), ("pool", pool.name.as_str())];
+                let mut one = metric.encode_family(&labels)?;
+                match kind {
+                    MetricType::Counter => one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?,
+                    _ => one.encode_gauge(&value)?,
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The same in the older text format: there a counter's name carries its `_total`, and nothing says the unit or the end.
@@ -452,7 +496,15 @@ mod tests {
             flow: AtGates { waits: [("own limit".to_owned(), 1_500_000_000)].into(), ..AtGates::default() },
             ..DiskStatus::default()
         };
-        let status = Arc::new(Status { disks: vec![disk], ..Status::default() });
+        let pool = |name: &str, short: bool| henge_api::PoolStatus {
+            name: name.into(),
+            short: short.then(|| "gives less".into()),
+            short_ms: 12_500,
+            received: short.then_some(0.75),
+            ..henge_api::PoolStatus::default()
+        };
+        let pools = vec![pool("ssd", true), pool("hd", false)];
+        let status = Arc::new(Status { disks: vec![disk], pools, ..Status::default() });
         let node = NodeSample { name: "n".into(), up: true, status, ..NodeSample::default() };
         let open = text(&Sample { nodes: vec![node], ..Sample::default() });
         for line in [
@@ -463,9 +515,17 @@ mod tests {
             r#"henge_disk_latency_seconds_bucket{le="0.01",node="n",disk="a\"b\n"} 1"#,
             r#"henge_disk_latency_seconds_bucket{le="+Inf",node="n",disk="a\"b\n"} 2"#,
             r#"henge_node_up{node="n"} 1.0"#,
+            r#"henge_pool_short{node="n",pool="ssd"} 1.0"#,
+            r#"henge_pool_short{node="n",pool="hd"} 0.0"#,
+            r#"henge_pool_short_time_seconds_total{node="n",pool="hd"} 12.5"#,
+            r#"henge_pool_received_ratio{node="n",pool="ssd"} 0.75"#,
         ] {
             assert!(open.lines().any(|l| l == line), "{line} is not in\n{open}");
         }
+        assert!(
+            !open.contains(r#"henge_pool_received_ratio{node="n",pool="hd"}"#),
+            "nobody wants anything of it"
+        );
         let classic = classic(&open);
         assert!(classic.contains("# TYPE henge_disk_requests_total counter\n") && !classic.contains("# EOF"));
     }
