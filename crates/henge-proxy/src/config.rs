@@ -44,6 +44,11 @@
 //!
 //! A request counts 64 KiB at least, or what `least = "16KiB"` says; the same on all proxies.
 //!
+//! `metadata = { listattr = "256KiB" }` says so of a kind of request but for I/O, and of each 32 objects that it names.
+//!
+//! `pieces_max = 4096` answers a read or write of more contiguous pieces of its file with the error EMSGSIZE: a server goes through them one by one, and
+//! does nothing else meanwhile. Without it any number goes.
+//!
 //! `record = "FILE"` writes a row for each I/O request that is over, as `henge sim --requests` does: for whoever wants to
 //! know what came when, and to replay it in the simulator.
 //!
@@ -51,7 +56,9 @@
 
 use henge_config::{ConfigError, Source};
 use henge_core::{Contract, Duration, ParamError, Params};
+use henge_pvfs2::{NAMES, Op};
 use henge_tls::TlsConfig;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
@@ -171,6 +178,17 @@ impl std::fmt::Debug for PeersConfig {
     }
 }
 
+/// What requests count, and how long they may be.
+#[derive(Clone, Debug)]
+pub struct RequestsConfig {
+    /// Bytes that one counts at least.
+    pub least: u64,
+    /// The same of kinds of metadata, by number.
+    pub metadata: BTreeMap<i32, u64>,
+    /// Contiguous pieces of its file that a read or write may have.
+    pub pieces_max: u64,
+}
+
 /// The whole file.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -190,8 +208,8 @@ pub struct Config {
     pub hint: Option<String>,
     /// Its knobs.
     pub knobs: Params,
-    /// Bytes that a request counts at least.
-    pub least: u64,
+    /// What requests count, and how long they may be.
+    pub requests: RequestsConfig,
     /// Where requests are recorded, if they are.
     pub record: Option<PathBuf>,
     /// Most client connections.
@@ -225,7 +243,11 @@ impl Config {
         let record = p.text("record")?.map(PathBuf::from);
         let connections = p.integer("connections", 1, 100_000)?.unwrap_or(1024) as usize;
         let client_timeout = p.duration("client_timeout")?;
-        let least = p.size("least")?.unwrap_or(LEAST);
+        let requests = RequestsConfig {
+            least: p.size("least")?.unwrap_or(LEAST),
+            metadata: metadata(&mut p)?,
+            pieces_max: p.integer("pieces_max", 1, 1 << 32)?.unwrap_or(u64::MAX),
+        };
         let flows = flows(&mut p)?;
         let mut listen = Vec::new();
         for mut table in p.tables("listen")? {
@@ -258,7 +280,7 @@ impl Config {
             scheduler,
             hint,
             knobs,
-            least,
+            requests,
             record,
             connections,
             client_timeout,
@@ -267,6 +289,24 @@ impl Config {
             source,
         })
     }
+}
+
+/// `metadata = { listattr = "256KiB" }`.
+fn metadata(p: &mut Params) -> Result<BTreeMap<i32, u64>, ParamError> {
+    let Some(mut kinds) = p.table("metadata")? else { return Ok(BTreeMap::new()) };
+    let mut least = BTreeMap::new();
+    for name in kinds.keys() {
+        let Some(op) = Op::from_name(&name) else {
+            let known: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
+            let message = format!("there is no metadata request \"{name}\"; there are: {}", known.join(", "));
+            return Err(kinds.error(&name, message));
+        };
+        if let Some(bytes) = kinds.size(&name)? {
+            least.insert(op.number(), bytes);
+        }
+    }
+    kinds.finish()?;
+    Ok(least)
 }
 
 /// `[cluster]`, `[[peer]]` and `sync`.

@@ -16,11 +16,11 @@ use std::path::Path;
 pub struct FlowStatus {
     /// Its name.
     pub name: String,
-    /// I/O requests that are over.
+    /// Requests that are over, metadata at the application's own port among them.
     pub requests: u64,
     /// Bytes they moved.
     pub bytes: u64,
-    /// I/O requests waiting or at the server.
+    /// Requests waiting or at the server.
     pub pending: u32,
     /// Of them at the server.
     pub in_flight: u32,
@@ -45,7 +45,7 @@ pub struct Status {
     pub connections: usize,
     /// Bytes held in buffers.
     pub buffered: usize,
-    /// I/O requests at the server.
+    /// Requests at the server.
     pub in_flight: u32,
     /// Most that may be there.
     pub depth: u32,
@@ -84,6 +84,8 @@ pub struct Counts {
     pub between_servers: u64,
     /// Requests of administrators, and requests of servers where only clients come. Their connections ended.
     pub refused: u64,
+    /// Reads and writes of more pieces than the configuration allows; they were answered with an error.
+    pub too_long: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,
 }
@@ -110,7 +112,7 @@ impl Status {
             "in_flight": self.in_flight, "depth": self.depth, "client_timeout_ns": self.client_timeout.as_nanos(),
             "accepted": counts.accepted, "turned_away": counts.turned_away, "unreachable": counts.unreachable,
             "expired": counts.expired, "unanswered": counts.unanswered, "ambiguous": counts.ambiguous, "malformed": counts.malformed,
-            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "refused": counts.refused, "opaque": counts.opaque,
+            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "refused": counts.refused, "too_long": counts.too_long, "opaque": counts.opaque,
             "peers": self.peers, "linked": self.linked, "messages_sent": self.links.sent,
             "messages_received": self.links.received, "link_bytes_sent": self.links.bytes_sent,
             "links_refused": self.links.refused,

@@ -1,13 +1,13 @@
 //! The proxy in front of a PVFS2 (OrangeFS) server, which stays as it is, as its clients do.
 //!
 //! ```text
-//!   client ══▶ pair ──I/O request──▶ gate ──released──▶ pair ══▶ server
+//!   client ══▶ pair ────request────▶ gate ──released──▶ pair ══▶ server
 //!          ◀══ everything else passes at once, both ways, also past waiting requests ══▶
 //! ```
 //!
-//! One upstream connection per client connection; never merged, since tags are unique per connection only. An I/O
-//! request waits in the queue of its application's flow until the gate releases it. Responses, bulk data and requests
-//! between servers are never held, and metadata only where an application asks for much of it. Everything is
+//! One upstream connection per client connection; never merged, since tags are unique per connection only. A
+//! request waits in the queue of its application's flow until the gate releases it: I/O everywhere, metadata where only clients come. Responses, bulk data and
+//! requests between servers are never held. Everything is
 //! bounded: a pair whose other side does not read is read no further, and a flow whose queue is full stops the connections that fill it.
 //!
 //! [`Config`] is the file, [`Proxy`] the loop, [`check`] what `henge proxy --check` says.
@@ -29,7 +29,9 @@ mod side;
 mod socket;
 
 pub use check::{Finding, check};
-pub use config::{Config, FlowConfig, ListenConfig, PeersConfig, Proof, ProxyError, Rule, Who};
+pub use config::{
+    Config, FlowConfig, ListenConfig, PeersConfig, Proof, ProxyError, RequestsConfig, Rule, Who,
+};
 pub use control::{Counts, FlowStatus, Status};
 pub use handover::Handover;
 pub use peers::PeerCounts;

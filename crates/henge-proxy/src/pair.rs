@@ -24,8 +24,10 @@ const SHORT: usize = 1 << 10;
 /// Requests of a connection for which their flow has no room, and their bytes. With as many it is read no further.
 const REFUSED_MAX: usize = 256;
 const REFUSED_BYTES: usize = 64 << 10;
+/// Our own answers that a client does not take; with as many it is read no further, either.
+const ANSWERS_MAX: usize = 64;
 
-/// What became of an I/O request that a client sent: the loop queues it.
+/// What became of a request that a client sent: the loop queues it.
 #[derive(Debug)]
 pub struct Held {
     /// By which its answer is found; none, where its answer cannot be told from others'.
@@ -53,6 +55,8 @@ pub struct Pair {
     released: VecDeque<Vec<u8>>,
     /// Bytes of a header that was looked at and is still in the socket: it goes through the pipe before its data.
     ahead: [usize; 2],
+    /// Our own answers, until a message of the server has passed whole.
+    answers: VecDeque<Vec<u8>>,
     /// Requests, and their bytes, for which their flow has no room.
     pub refused: (usize, usize),
     /// Handed over as it is: nothing of it moves any more.
@@ -75,6 +79,7 @@ impl Pair {
             alone: BTreeSet::new(),
             released: VecDeque::new(),
             ahead: [0; 2],
+            answers: VecDeque::new(),
             refused: (0, 0),
             frozen: false,
             active: Instant::ZERO,
@@ -82,7 +87,7 @@ impl Pair {
         }
     }
 
-    /// Moves what can be moved from the client. An I/O request that came in stops it: the loop takes it and calls
+    /// Moves what can be moved from the client. A request that is held stops it: the loop takes it and calls
     /// again.
     pub fn move_from_client(&mut self, conduit: &mut Conduit) -> io::Result<Option<Held>> {
         self.server.flush(conduit)?;
@@ -111,7 +116,25 @@ impl Pair {
     /// behind what waits.
     pub fn is_blocked(&self) -> bool {
         let (requests, bytes) = self.refused;
-        requests >= REFUSED_MAX || bytes >= REFUSED_BYTES
+        requests >= REFUSED_MAX || bytes >= REFUSED_BYTES || self.answers.len() >= ANSWERS_MAX
+    }
+
+    /// An answer of our own goes to the client, as soon as it takes one and no message of its server is half on its way.
+    pub fn answer(&mut self, message: Vec<u8>) -> io::Result<()> {
+        self.answers.push_back(message);
+        self.send_answers()
+    }
+
+    fn send_answers(&mut self) -> io::Result<()> {
+        let between =
+            self.connection.is_between_messages_of_server() && self.ahead[Towards::Client as usize] == 0;
+        while between
+            && !self.client.is_choked()
+            && let Some(answer) = self.answers.pop_front()
+        {
+            self.client.send(&answer, false)?;
+        }
+        Ok(())
     }
 
     /// One of its requests finds room no more.
@@ -127,7 +150,8 @@ impl Pair {
     /// Writes what waits, to the server or the client, without looking for more.
     pub fn flush(&mut self, to_server: bool, conduit: &mut Conduit) -> io::Result<()> {
         let side = if to_server { &mut self.server } else { &mut self.client };
-        side.flush(conduit)
+        side.flush(conduit)?;
+        self.send_answers()
     }
 
     /// Where one side has ended and all of it was passed on, the other is told.
@@ -204,7 +228,10 @@ impl Pair {
     pub fn move_from_server(&mut self, conduit: &mut Conduit, news: &mut Vec<News>) -> io::Result<()> {
         self.client.flush(conduit)?;
         while !self.is_choked(Towards::Client) {
-            if self.splice(Towards::Client, conduit, news)? || self.is_choked(Towards::Client) {
+            let dry = self.splice(Towards::Client, conduit, news)?;
+            // The message that they had to let pass may be over.
+            self.send_answers()?;
+            if dry || self.is_choked(Towards::Client) {
                 break;
             }
             let most = self.most(Towards::Client);
@@ -214,6 +241,7 @@ impl Pair {
             while passed < input.len() {
                 let (step, heard) = self.connection.from_server(&input[passed..]);
                 news.extend(heard);
+                news.extend(self.connection.metadata.take_answered());
                 if let ConnectionEvent::NeedMore(_) = step.what {
                     break;
                 }
@@ -221,6 +249,7 @@ impl Pair {
             }
             let data_follows = !self.connection.is_opaque() && self.connection.bulk_from_server() > 0;
             self.client.send(&input[..passed], data_follows)?;
+            self.send_answers()?;
             self.server.keep(&conduit.unread[passed..len]);
             if !more {
                 break;
@@ -292,7 +321,7 @@ impl Pair {
 
     /// Whether no message is half on its way or waits to be sent on, and no answer is awaited but for I/O.
     pub fn is_between_messages(&self) -> bool {
-        self.is_still() && self.client.unread() == 0 && self.connection.unanswered() == 0
+        self.is_still() && self.client.unread() == 0 && self.connection.metadata.unanswered() == 0
     }
 
     /// Whether no message is half passed on.
@@ -300,6 +329,7 @@ impl Pair {
         let sides = [&self.client, &self.server];
         let idle = sides.iter().all(|s| s.has_written()) && self.server.unread() == 0;
         idle && self.released.is_empty()
+            && self.answers.is_empty()
             && self.ahead == [0; 2]
             && (self.connection.is_opaque()
                 || self.connection.bulk_from_client() == 0 && self.connection.bulk_from_server() == 0)

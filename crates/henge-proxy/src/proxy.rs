@@ -5,7 +5,7 @@ mod follow;
 mod handing;
 mod lane;
 mod leaving;
-mod metadata;
+mod lines;
 mod patience;
 mod refused;
 mod requests;
@@ -302,8 +302,8 @@ impl Proxy {
         if event.writable {
             result = pair.flush(from_server, &mut self.pairs.conduit);
         }
-        // What was read, and had to wait for a slow server: no poller knows of it.
-        let unread = event.writable && from_server && pair.client.unread() > 0;
+        // What was read, and had to wait for a slow server, or for a client that takes no answers: no poller knows of it.
+        let unread = event.writable && pair.client.unread() > 0;
         // What is left of a server that is gone comes when the client has taken what came before it.
         let unwatched = event.writable && !from_server && pair.server.told.is_none();
         if result.is_ok() && unread {
@@ -324,10 +324,7 @@ impl Proxy {
         loop {
             let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.open.get_mut(id).expect("just found");
-            metadata::allow(pair, &self.requests);
-            let moved = pair.move_from_client(&mut self.pairs.conduit);
-            metadata::owe(self, slot, now);
-            let Some(held) = moved? else {
+            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else {
                 charge_stray(self, slot, now);
                 return Ok(());
             };

@@ -1,7 +1,7 @@
 //! One client connection and its twin to the server, watched from both ends.
 //!
 //! The driver shows the unread bytes of a direction; [`Connection`] says how many of them may go on and
-//! what they mean. It asks to hold I/O requests, and metadata beyond what it is told may pass. Everything else passes at once, past those
+//! what they mean. It asks to hold I/O requests, and all others where only clients come. Everything else passes at once, past those
 //! held: responses, bulk data of requests let through earlier, requests between servers, and what is not understood.
 //!
 //! ```text
@@ -13,41 +13,32 @@
 //!
 //! Per tag (the server matches by connection and tag): a write is request, response, data, completion; a read is
 //! request, response, data, and *no* end mark, so it is over when the bytes of this server have passed; a small one
-//! is over with its response. An error response ends either.
+//! is over with its response. An error response ends either. Any other request is over with its response.
 
 use crate::capability::{Capability, Credential};
 use crate::frame::{HEADER_LEN, Header, MAGIC, Mode};
-use crate::message::{Direction, IoRequest, Op, Request, RequestBody, Response, ServerLimits};
-use crate::wire::Reader;
+use crate::message::{Direction, IoRequest, Request, RequestBody, Response, ServerLimits, Version};
+use crate::metadata::{Metadata, What};
+use crate::op::Op;
 use std::collections::BTreeMap;
 
-/// I/O requests a connection may have under way before further ones are held alone.
-const IO_MAX: usize = 4096;
-/// Requests but for I/O that are remembered until their response.
-const ASKED_MAX: usize = 1024;
-/// Of a GETATTR response, so much is looked at; a capability of a thousand handles fits.
-const GETATTR_HEAD: u64 = 16 << 10;
-/// A configuration is at most 64 KiB; beyond this it passes unread.
-const GETCONFIG_MAX: u64 = 128 << 10;
+/// Requests that are held or awaited on one connection at most; further ones end it.
+const UNDER_WAY_MAX: usize = 4096;
 /// Less data than this is not worth a look at its header alone.
 const BULK_MIN: u64 = 16 << 10;
-/// Where a GETATTR response has its capability, if it has one.
-const GETATTR_CAPABILITY: usize = 64;
-
 /// What the bytes shown to the connection mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ConnectionEvent {
     /// They pass.
     Pass,
-    /// A whole I/O request: take it out, queue it, and [`release`](Connection::release) it later.
+    /// A whole request: take it out, queue it, and [`release`](Connection::release) it later.
     Hold {
         /// Ties its response and data to it.
         tag: i64,
         /// What it asks for, and for whom.
         request: Box<Request>,
     },
-    /// A whole request whose answer is not waited for: one of I/O that cannot be told from others', or one of metadata beyond those that may
-    /// pass. Take it out and queue it. It is over as it goes.
+    /// A whole request of I/O whose answer cannot be told from others'. Take it out and queue it. It is over as it goes.
     HoldAlone {
         /// What it asks for, and for whom.
         request: Box<Request>,
@@ -70,7 +61,7 @@ pub enum News {
         /// The true cost.
         bytes: Option<u64>,
     },
-    /// An I/O request is over.
+    /// A held request is over.
     Over {
         /// Of the request.
         tag: i64,
@@ -120,7 +111,7 @@ pub enum IoState {
 pub struct ConnectionStats {
     /// Requests that could not be decoded; of these, I/O requests are held alone.
     pub malformed: u64,
-    /// I/O requests beyond the number that is followed, or with the tag of another: held alone.
+    /// Requests beyond the number that is followed, or with the tag of another: they end their connection.
     pub unfollowed: u64,
     /// Requests of servers, never held.
     pub between_servers: u64,
@@ -150,25 +141,16 @@ impl Io {
     }
 }
 
-#[derive(Debug)]
-enum Outstanding {
-    GetAttr(Credential),
-    GetConfig,
-    /// Of which only that it is answered matters.
-    Other,
-}
-
 /// One client connection.
 #[derive(Default, Debug)]
 pub struct Connection {
     from_client: Passing,
     from_server: Passing,
     ios: BTreeMap<i64, Io>,
-    asked: BTreeMap<i64, Outstanding>,
+    /// Requests but for I/O.
+    pub metadata: Metadata,
     opaque: bool,
     clients_only: bool,
-    /// Of requests but for I/O, how many passed and may.
-    pub metadata: Metadata,
     /// Data that no request explains, either way.
     pub stray: Stray,
     stats: ConnectionStats,
@@ -185,9 +167,9 @@ impl Connection {
         Connection { opaque: true, ..Self::default() }
     }
 
-    /// One that no server comes by: whoever says there that it is a server is held as clients are.
+    /// One that no server comes by: every request is held, also of whoever says there that it is a server.
     pub fn of_clients() -> Self {
-        Connection { clients_only: true, metadata: Metadata::counted(), ..Self::default() }
+        Connection { clients_only: true, ..Self::default() }
     }
 
     /// What passed without being understood.
@@ -207,16 +189,14 @@ impl Connection {
         self.ios.len()
     }
 
-    /// Requests but for I/O that the server has not answered.
-    pub fn unanswered(&self) -> usize {
-        self.asked.len()
-    }
-
     /// A held request goes to the server now.
     ///
     /// # Panics
     /// When it is not held: releasing twice would duplicate a message.
     pub fn release(&mut self, tag: i64) {
+        if self.metadata.release(tag) {
+            return;
+        }
         let io = self.ios.get_mut(&tag).expect("a held request is known");
         assert_eq!(io.state, IoState::Held, "released twice");
         io.state = IoState::Released;
@@ -225,11 +205,16 @@ impl Connection {
     /// A held request was dropped (its client gave up), or one whose answer will never come is forgotten.
     pub fn forget(&mut self, tag: i64) {
         self.ios.remove(&tag);
+        self.metadata.forget(tag);
     }
 
     /// Whether the client's last message has passed whole, so that another may go to the server now.
     pub fn is_between_messages_of_client(&self) -> bool {
         self.from_client.left == 0
+    }
+    /// The same of the server's, so that an answer of our own may go to the client now.
+    pub fn is_between_messages_of_server(&self) -> bool {
+        !self.opaque && self.from_server.left == 0
     }
     /// Bytes of the client's present message that pass without being looked at.
     pub fn bulk_from_client(&self) -> u64 {
@@ -330,7 +315,8 @@ impl Connection {
     fn request(&mut self, tag: i64, payload: &[u8]) -> ConnectionEvent {
         let Ok(request) = Request::parse(payload) else {
             self.stats.malformed += 1;
-            return ConnectionEvent::Pass;
+            // Its server says so, and takes as long for that as for another one.
+            return self.ask(tag, What::Other, Request::unread(Version::V7000, Op::Other(0)));
         };
         match &request.body {
             RequestBody::Io(_) if request.is_between_servers() && !self.clients_only => {
@@ -339,8 +325,7 @@ impl Connection {
             }
             RequestBody::OfServers if !self.clients_only => {
                 self.stats.between_servers += 1;
-                self.ask(tag, Outstanding::Other);
-                ConnectionEvent::Pass
+                self.ask(tag, What::Other, request)
             }
             RequestBody::OfServers | RequestBody::Administers => {
                 self.stats.refused += 1;
@@ -350,32 +335,32 @@ impl Connection {
                 self.stats.malformed += 1;
                 ConnectionEvent::HoldAlone { request: Box::new(request) }
             }
-            RequestBody::Io(_) if self.ios.len() >= IO_MAX || self.ios.contains_key(&tag) => {
-                self.stats.unfollowed += 1;
-                ConnectionEvent::Refuse
-            }
+            RequestBody::Io(_) if is_taken(self, tag) => unfollowed(&mut self.stats),
             RequestBody::Io(io) => {
                 self.stats.io_requests += 1;
                 self.ios.insert(tag, Io { request: io.clone(), state: IoState::Held });
                 ConnectionEvent::Hold { tag, request: Box::new(request) }
             }
-            RequestBody::GetAttr { credential, .. } => {
-                self.ask(tag, Outstanding::GetAttr(*credential));
-                self.metadata.pass(request)
-            }
+            RequestBody::GetAttr { credential, .. } => self.ask(tag, What::GetAttr(*credential), request),
             RequestBody::Other { .. } => {
                 let config = request.op == Op::GetConfig;
-                self.ask(tag, if config { Outstanding::GetConfig } else { Outstanding::Other });
-                self.metadata.pass(request)
+                let asked = if config { What::GetConfig } else { What::Other };
+                self.ask(tag, asked, request)
             }
         }
     }
 
-    fn ask(&mut self, tag: i64, asked: Outstanding) {
-        if self.asked.len() >= ASKED_MAX {
-            self.asked.pop_first();
+    /// A request but for I/O: held where only clients come, and else remembered until its answer.
+    fn ask(&mut self, tag: i64, what: What, request: Request) -> ConnectionEvent {
+        if !self.clients_only {
+            self.metadata.pass(tag, what);
+            return ConnectionEvent::Pass;
         }
-        self.asked.insert(tag, asked);
+        if is_taken(self, tag) {
+            return unfollowed(&mut self.stats);
+        }
+        self.metadata.hold(tag, what);
+        ConnectionEvent::Hold { tag, request: Box::new(request) }
     }
 
     /// Looks at the unread bytes from the server. Nothing from there is ever held.
@@ -393,7 +378,7 @@ impl Connection {
             return (Step { len: 0, what: ConnectionEvent::NeedMore(needed) }, None);
         }
         let moving = self.ios.get(&header.tag).is_some_and(Io::is_read_moving);
-        if !self.ios.contains_key(&header.tag) && !self.asked.contains_key(&header.tag) {
+        if !self.ios.contains_key(&header.tag) && !self.metadata.knows(header.tag) {
             self.stray.note(&header, self.stats);
         }
         let mut news = None;
@@ -410,12 +395,10 @@ impl Connection {
 
     /// How many bytes of a message from the server must be seen.
     fn look_at(&self, header: &Header) -> u64 {
-        let most = match (self.ios.get(&header.tag), self.asked.get(&header.tag)) {
-            (Some(_), _) if self.ios.get(&header.tag).is_some_and(Io::is_read_moving) => 0,
-            (Some(_), _) => Response::HEAD_MAX as u64,
-            (None, Some(Outstanding::GetAttr(_))) => GETATTR_HEAD,
-            (None, Some(Outstanding::GetConfig)) if header.size <= GETCONFIG_MAX => header.size,
-            (None, _) => 0,
+        let most = match self.ios.get(&header.tag) {
+            Some(io) if io.is_read_moving() => 0,
+            Some(_) => Response::HEAD_MAX as u64,
+            None => self.metadata.look_at(header.tag, header.size),
         };
         header.size.min(most)
     }
@@ -446,20 +429,7 @@ impl Connection {
             self.ios.remove(&tag);
             return Some(news);
         }
-        match self.asked.remove(&tag)? {
-            Outstanding::GetConfig => {
-                let payload = head.get(..header.size as usize)?;
-                ServerLimits::from_response(payload).map(News::Limits)
-            }
-            Outstanding::Other => None,
-            Outstanding::GetAttr(credential) => {
-                let Ok(Response::Other { op: Op::GetAttr }) = Response::parse(head) else { return None };
-                let mut r = Reader::new(head);
-                r.pad(GETATTR_CAPABILITY).ok()?;
-                let capability = Capability::read(&mut r).ok().filter(|c| c.issuer.starts_with(b"S:"))?;
-                Some(News::Identity { capability: Box::new(capability), credential })
-            }
-        }
+        self.metadata.answer(tag, header.size, head)
     }
 
     fn over_if_all_moved(&mut self, tag: i64) -> Option<News> {
@@ -498,43 +468,6 @@ impl Connection {
     }
 }
 
-/// Requests but for I/O that passed, and that still may, by their weights.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Metadata {
-    /// None where they are not counted.
-    may_pass: Option<u64>,
-    passed: u64,
-}
-
-impl Metadata {
-    /// Where only clients come.
-    fn counted() -> Self {
-        Metadata { may_pass: Some(u64::MAX), passed: 0 }
-    }
-
-    /// Passes at once, or is held where no more may.
-    fn pass(&mut self, request: Request) -> ConnectionEvent {
-        let Some(may) = self.may_pass else { return ConnectionEvent::Pass };
-        let weight = request.weight();
-        if weight > may {
-            return ConnectionEvent::HoldAlone { request: Box::new(request) };
-        }
-        self.may_pass = Some(may - weight);
-        self.passed = self.passed.saturating_add(weight);
-        ConnectionEvent::Pass
-    }
-
-    /// So many may pass from now on, where they are counted.
-    pub fn allow(&mut self, requests: u64) {
-        self.may_pass = self.may_pass.map(|_| requests);
-    }
-
-    /// So many have passed since this was last asked.
-    pub fn take(&mut self) -> u64 {
-        std::mem::take(&mut self.passed)
-    }
-}
-
 /// Bytes of data that have begun to move and that no request explains: of one that is not followed, or more than a followed one has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stray(u64);
@@ -554,6 +487,18 @@ impl Stray {
     pub fn take(&mut self) -> u64 {
         std::mem::take(&mut self.0)
     }
+}
+
+/// Whether no further request can be followed by this tag.
+fn is_taken(connection: &Connection, tag: i64) -> bool {
+    let many = connection.ios.len() + connection.metadata.len() >= UNDER_WAY_MAX;
+    many || connection.metadata.has(tag) || connection.ios.contains_key(&tag)
+}
+
+/// No client sends so many, or one with the tag of another that is under way.
+fn unfollowed(stats: &mut ConnectionStats) -> ConnectionEvent {
+    stats.unfollowed += 1;
+    ConnectionEvent::Refuse
 }
 
 /// Which way the data of a request goes that is under way.

@@ -1,8 +1,9 @@
-//! Messages as clients and servers write them; for test doubles and probes. A proxy never writes one: what it
-//! forwards are the bytes that came.
+//! Messages as clients and servers write them; for test doubles and probes. What a proxy forwards are the bytes that came. It writes one
+//! message itself: that a request is refused.
 
-use crate::frame::{Header, Mode};
-use crate::message::{Direction, IoRequest, Op, Request, RequestBody, Version};
+use crate::frame::{HEADER_LEN, Header, Mode};
+use crate::message::{Direction, IoRequest, Request, RequestBody, Version};
+use crate::op::Op;
 use crate::wire::Writer;
 
 fn generic(w: &mut Writer, version: Version, op: Op) {
@@ -70,6 +71,16 @@ pub fn encode_small_io(tag: i64, request: &Request, data: &[u8]) -> Vec<u8> {
     io.file_request.write(&mut w);
     w.i64(io.file_req_offset as i64).i64(io.aggregate_size as i64).i64(data.len() as i64).pad(4).bytes(data);
     framed(Mode::Unexpected, tag, w.into_bytes())
+}
+
+/// A framed response to a request of which this is the message, header included: it failed with a PVFS error, which is negative. A client takes no answer
+/// of an older protocol than its own, so it has that of the request. `None` where the message is too short for one.
+pub fn encode_failure(request: &[u8], error: i32) -> Option<Vec<u8>> {
+    let header = Header::parse(request.first_chunk()?)?;
+    let generic = request.get(HEADER_LEN..HEADER_LEN + 12)?;
+    let mut w = Writer::new();
+    w.bytes(generic).i32(error);
+    Some(framed(Mode::Eager, header.tag, w.into_bytes()))
 }
 
 /// A framed IO response; an error has a negative status.

@@ -26,21 +26,24 @@ mod encode;
 mod file_request;
 mod frame;
 mod message;
+mod metadata;
+mod op;
 mod wire;
 
 pub use capability::{Capability, Credential, Hints};
 pub use connection::{
-    Connection, ConnectionEvent, ConnectionStats, IoState, Metadata, News, Step, Stray, awaits_client,
-    direction,
+    Connection, ConnectionEvent, ConnectionStats, IoState, News, Step, Stray, awaits_client, direction,
 };
 pub use distribution::{Distribution, SimpleStripe, Strip};
 pub use encode::{
-    encode_config, encode_get_config, encode_io, encode_io_response, encode_small_io,
+    encode_config, encode_failure, encode_get_config, encode_io, encode_io_response, encode_small_io,
     encode_small_io_response, encode_write_completion,
 };
 pub use file_request::FileRequest;
 pub use frame::{HEADER_LEN, Header, MAGIC, Mode, PAYLOAD_MAX, UNEXPECTED_MAX};
 pub use message::{
-    Direction, IoRequest, Load, Op, Request, RequestBody, Response, ServerLimits, Version, read_config,
+    Direction, IoRequest, Load, Request, RequestBody, Response, ServerLimits, Version, read_config,
 };
+pub use metadata::Metadata;
+pub use op::{NAMES, Op};
 pub use wire::{Malformed, Reader, Writer};

@@ -6,6 +6,7 @@
 use crate::capability::{Capability, Credential, Hints};
 use crate::distribution::Distribution;
 use crate::file_request::{FileRequest, STEPS_MAX, STEPS_QUICK};
+use crate::op::Op;
 use crate::wire::{Malformed, Reader};
 use henge_core::Duration;
 
@@ -36,52 +37,6 @@ impl Version {
         match r.i32("encoding")? {
             2 => Ok(version),
             _ => Err(Malformed { what: "encoding", at: 4 }),
-        }
-    }
-}
-
-/// What a request asks for; those that a proxy looks into have names.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Op {
-    /// 3: read or write with bulk data.
-    Io,
-    /// 4
-    GetAttr,
-    /// 13: the server's configuration file.
-    GetConfig,
-    /// 14: response only.
-    WriteCompletion,
-    /// 16: how a server works, for all of its clients.
-    SetParam,
-    /// 33: read or write with the data inside.
-    SmallIo,
-    /// Any other.
-    Other(i32),
-}
-
-impl Op {
-    /// From its number.
-    pub const fn from_number(n: i32) -> Op {
-        match n {
-            3 => Op::Io,
-            4 => Op::GetAttr,
-            13 => Op::GetConfig,
-            14 => Op::WriteCompletion,
-            16 => Op::SetParam,
-            33 => Op::SmallIo,
-            n => Op::Other(n),
-        }
-    }
-    /// Its number.
-    pub const fn number(self) -> i32 {
-        match self {
-            Op::Io => 3,
-            Op::GetAttr => 4,
-            Op::GetConfig => 13,
-            Op::WriteCompletion => 14,
-            Op::SetParam => 16,
-            Op::SmallIo => 33,
-            Op::Other(n) => n,
         }
     }
 }
@@ -284,8 +239,13 @@ impl Request {
             op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
             _ => return read,
         };
+        Ok(Request { body, ..Request::unread(version, op) })
+    }
+
+    /// One of which nothing more could be read than this.
+    pub(crate) fn unread(version: Version, op: Op) -> Self {
         let (capability, hints) = (Capability::default(), Hints::default());
-        Ok(Request { version, op, capability, user: None, hints, body })
+        Request { version, op, capability, user: None, hints, body: ONE }
     }
 
     fn read(r: &mut Reader<'_>, version: Version, op: Op) -> Result<Self, Malformed> {
@@ -321,6 +281,16 @@ impl Request {
             _ => ONE,
         };
         Ok(Request { version, op, capability, user, hints, body })
+    }
+
+    /// Whether it is no I/O: it asks about objects, or changes them.
+    pub fn is_metadata(&self) -> bool {
+        !matches!(self.body, RequestBody::Io(_) | RequestBody::UnreadIo)
+    }
+
+    /// Whether a server may await its disk before it answers: it is no I/O, and changes something or makes it durable.
+    pub fn may_sync(&self) -> bool {
+        self.op.may_sync()
     }
 
     /// What it asks of a server beside I/O, in requests: as much as one more for each 32 objects.

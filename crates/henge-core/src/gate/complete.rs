@@ -3,7 +3,7 @@
 use super::beside::Slot;
 use super::{Gate, RequestState, Served};
 use crate::meters::Metered;
-use crate::{Completion, Cost, Instant, Request, RequestId, Seen};
+use crate::{Completion, Cost, Instant, Op, Request, RequestId, Seen};
 
 impl Gate {
     /// The true cost of a pending request became known (a read's answer says how much there was).
@@ -30,11 +30,43 @@ impl Gate {
         }
     }
 
+    /// A request was dispatched just now, and another one of its flow goes in its turn: it is that one from here on, and costs what that one does.
+    /// Neither makes anything durable by itself, nor is an administrator's.
+    pub fn goes_as(&mut self, id: RequestId, other: &Request, now: Instant) {
+        let Some(RequestState::InFlight { request, epoch, .. }) = self.states.get_mut(id.index()) else {
+            return;
+        };
+        if request.id != id {
+            return;
+        }
+        let moves_data = |op| matches!(op, Op::Read | Op::Write);
+        assert!(moves_data(request.op) && moves_data(other.op) && !request.fua && !other.fua);
+        self.passing.becomes(request, other);
+        (request.op, request.commands) = (other.op, other.commands);
+        (request.offset, request.len, request.arrival) = (other.offset, other.len, other.arrival);
+        if let Some(parts) = self.change.dispatcher(*epoch, &mut self.parts) {
+            let cost = parts.cost.estimate(request);
+            self.adjust(id, cost, now);
+        }
+    }
+
     /// A dispatched request is over, well or not.
     ///
     /// # Panics
     /// When it is not in flight: completing twice is an error of the caller.
     pub fn complete(&mut self, id: RequestId, failed: bool, now: Instant) -> Served {
+        self.ends(id, failed, true, now)
+    }
+
+    /// A dispatched request is over for its gate, though nobody knows when the device has done it: it costs what was estimated, and teaches nothing.
+    ///
+    /// # Panics
+    /// When it is not in flight.
+    pub fn complete_unseen(&mut self, id: RequestId, now: Instant) -> Served {
+        self.ends(id, true, false, now)
+    }
+
+    fn ends(&mut self, id: RequestId, failed: bool, seen: bool, now: Instant) -> Served {
         let state = std::mem::replace(&mut self.states[id.index()], RequestState::Free);
         let RequestState::InFlight { mut request, dispatched, answers, epoch, slot, links } = state else {
             panic!("request {id:?} is not in flight");
@@ -44,7 +76,7 @@ impl Gate {
         self.in_flight -= 1;
         self.passing.over(&request);
         let service = now.since(dispatched);
-        let tells = self.watch.tells(&request, answers, self.in_flight);
+        let tells = self.watch.tells(&request, answers, self.in_flight) && seen;
         match slot {
             Slot::Own => {
                 self.watch.line.unlink(&mut self.states, links);
@@ -71,17 +103,25 @@ impl Gate {
             Slot::Stalled => panic!("request {id:?} is not at the device"),
         }
         let disk_time = now.since(dispatched.max(self.last_completion));
-        self.last_completion = now;
+        if seen {
+            self.last_completion = now;
+        }
         let (cost, waits) = (request.cost, self.parts.scheduler.queued() > 0);
         if let Some(parts) = self.change.dispatcher(epoch, &mut self.parts) {
-            parts.cost.seen(&request, Seen { disk_time, service, in_flight: self.in_flight, waits, failed });
-            let actual = parts.cost.actual(&request, disk_time);
+            let actual = if seen {
+                let seen = Seen { disk_time, service, in_flight: self.in_flight, waits, failed };
+                parts.cost.seen(&request, seen);
+                parts.cost.actual(&request, disk_time)
+            } else {
+                request.cost
+            };
             let completion = Completion { request, actual, dispatched, service, in_flight: self.in_flight };
             parts.scheduler.complete(&completion, now);
             request.cost = actual;
         }
         if self.change.is_recent(epoch) {
             match slot {
+                Slot::Own if !seen => self.parts.depth.gave_back(request.flow, now),
                 Slot::Own | Slot::Awaiting => {
                     self.parts.depth.completed(&request, service, self.in_flight - self.beside.all(), now);
                 }

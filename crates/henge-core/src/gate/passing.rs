@@ -65,6 +65,11 @@ impl Passing {
         self.gave_up(request);
         self.reads += u32::from(is_read(request));
     }
+    /// It was dispatched, and is another one from here on.
+    pub(super) fn becomes(&mut self, request: &Request, other: &Request) {
+        self.over(request);
+        self.reads += u32::from(is_read(other));
+    }
     /// It is over, or was given up after it was dispatched.
     pub(super) fn over(&mut self, request: &Request) {
         self.reads -= u32::from(is_read(request));

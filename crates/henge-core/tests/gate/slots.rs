@@ -522,3 +522,66 @@ proptest::proptest! {
         proptest::prop_assert_eq!((two.gate.silent(), two.gate.awaiting(), two.gate.in_flight()), (0, 0, 0));
     }
 }
+
+/// A file is looked at before all that its application reads: what goes in a turn is not what brought it.
+#[test]
+fn a_turn_costs_what_goes_in_it() {
+    let mut two = Two::new(1);
+    let long = two.ask(0, |read| Request { op: Op::Write, len: 4 << 20, ..read });
+    two.at(5);
+    let short = two.submit(0);
+    let other = |id, len, at| {
+        let arrival = Instant::ZERO + Duration::from_millis(at);
+        Request::new(id, FlowId(0), Op::Read, 7, len, arrival)
+    };
+    assert_eq!(two.ready(), [long]);
+    two.gate.goes_as(long, &other(short, 4096, 5), two.now);
+    two.at(8);
+    let served = two.gate.complete(long, false, two.now);
+    let Request { op, len, offset, cost, .. } = served.request;
+    assert_eq!((op, len, offset, cost), (Op::Read, 4096, 7, Cost::new(4096)));
+    assert_eq!(two.ready(), [short]);
+    let write = Request { op: Op::Write, ..other(long, 4 << 20, 0) };
+    two.gate.goes_as(short, &write, two.now);
+    two.at(20);
+    assert_eq!(two.gate.complete(short, false, two.now).request.cost, Cost::new(4 << 20));
+    let meters = two.gate.flow_meters(FlowId(0)).unwrap();
+    assert_eq!((meters.completed.requests, meters.completed.service.get()), (2, (4 << 20) + 4096));
+    assert!(meters.latency.quantile(1.0).unwrap() >= Duration::from_millis(19), "the write came first");
+    // One that is over, or was never there, is nobody's turn.
+    two.gate.goes_as(long, &write, two.now);
+}
+
+/// Nobody sees its end: no time is known of it, and its neighbours' time stays theirs.
+#[test]
+fn what_nobody_sees_the_end_of_costs_its_estimate() {
+    let mut gate = Gate::new(Assembly { cost: Box::new(Time), ..parts(2, false) });
+    gate.set_flow(FLOW, &Contract::best_effort(), ms(0)).unwrap();
+    let mut ids = Pending::new();
+    let submit = |gate: &mut Gate, ids: &mut Pending<()>| {
+        let id = ids.insert(());
+        gate.submit(Request::new(id, FLOW, Op::Read, 0, 4096, ms(0)), ms(0)).unwrap();
+        id
+    };
+    let (seen, unseen) = (submit(&mut gate, &mut ids), submit(&mut gate, &mut ids));
+    while let Dispatch::Ready(_) = gate.next(ms(0)) {}
+    let over = gate.complete_unseen(unseen, ms(3));
+    assert_eq!((over.request.cost, gate.in_flight()), (Cost::new(1_000_000), 1));
+    let over = gate.complete(seen, false, ms(8));
+    assert_eq!(over.request.cost, Cost::new(8_000_000), "from its dispatch on");
+}
+
+/// A millisecond, and then what it took.
+struct Time;
+
+impl CostModel for Time {
+    fn unit(&self) -> CostUnit {
+        CostUnit::DiskTime
+    }
+    fn estimate(&mut self, _: &Request) -> Cost {
+        Cost::new(1_000_000)
+    }
+    fn actual(&mut self, _: &Request, time: Duration) -> Cost {
+        Cost::new(time.as_nanos())
+    }
+}

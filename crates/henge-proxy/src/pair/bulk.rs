@@ -83,7 +83,10 @@ impl Pair {
             return Ok(if bulk >= SPLICE_MIN || on_its_way { Next::Splice } else { Next::Read });
         }
         // What was released meanwhile goes before the next message.
-        let waits = matches!(towards, Towards::Server) && !self.released.is_empty();
+        let waits = match towards {
+            Towards::Server => !self.released.is_empty(),
+            Towards::Client => !self.answers.is_empty(),
+        };
         if waits || !self.expects_bulk(towards) {
             return Ok(Next::Read);
         }

@@ -168,13 +168,12 @@ impl Proxy {
             self.requests.refused.forget(pair_id.index());
         }
         for id in pair.all_pending() {
-            match self.requests.gate.cancel(id, now) {
-                Some(_) => drop(self.requests.ios.remove(id)),
+            if self.requests.ios.get(id).is_some_and(|io| io.turn.is_none()) {
+                self.requests.give_up(id, now);
+            } else {
                 // The server does it all the same, and nobody will know how much.
-                None => {
-                    self.requests.abandoned(id, now);
-                    served(self, id, true, now);
-                }
+                self.requests.abandoned(id, now);
+                served(self, id, true, now);
             }
         }
         drop(pair);

@@ -7,8 +7,9 @@
 //! that never come would stop everybody. A *connection* of which one end has ended, and nothing moves for as long, is closed.
 
 use super::Proxy;
+use super::requests::Io;
 use super::{refused, slots};
-use henge_core::{Duration, Instant, RequestId};
+use henge_core::{Duration, Instant, Pending, RequestId};
 use henge_pvfs2::ServerLimits;
 use std::collections::VecDeque;
 
@@ -21,6 +22,11 @@ struct Look {
     id: RequestId,
     /// Bytes that had moved at the last look.
     moved: u64,
+}
+
+/// Whether most of so many are over. Clients wait for minutes, and ask for thousands a second.
+fn is_mostly_over(len: usize, ios: &Pending<Io>) -> bool {
+    len > 2 * ios.len() + 1024
 }
 
 /// How long clients wait, and when the next of them gives up.
@@ -70,7 +76,10 @@ impl Patience {
     }
 
     /// A request that came then waits. Few are taken in behind others that came later.
-    pub(super) fn waits(&mut self, id: RequestId, since: Instant) {
+    pub(super) fn waits(&mut self, id: RequestId, since: Instant, ios: &Pending<Io>) {
+        if is_mostly_over(self.expiries.len(), ios) {
+            self.expiries.retain(|(_, id)| ios.get(*id).is_some_and(|io| io.message.is_some()));
+        }
         let at = since + self.waiting().saturating_sub(self.waited);
         let later = self.expiries.iter().rev().take_while(|(other, _)| *other > at).count();
         self.expiries.insert(self.expiries.len() - later, (at, id));
@@ -82,13 +91,22 @@ impl Patience {
     }
 
     /// A request goes to the server now.
-    pub(super) fn look_at(&mut self, id: RequestId, now: Instant) {
+    pub(super) fn look_at(&mut self, id: RequestId, now: Instant, ios: &Pending<Io>) {
+        if is_mostly_over(self.at_server.len(), ios) {
+            self.at_server.retain(|look| ios.get(look.id).is_some());
+        }
         self.at_server.push_back(Look { at: now + self.at_server(), id, moved: 0 });
     }
 
     /// A request at the server has moved on since it was looked at.
     fn look_again(&mut self, look: Look, moved: u64, now: Instant) {
         self.at_server.push_back(Look { at: now + self.at_server(), moved, ..look });
+    }
+
+    /// Entries of requests.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.expiries.len() + self.at_server.len()
     }
 
     /// The next that has waited too long.
@@ -142,16 +160,22 @@ impl Proxy {
         if self.requests.ios.get(id).is_none_or(|io| io.message.is_none()) {
             return;
         }
-        if self.requests.gate.cancel(id, now).is_none() {
+        let io = self.requests.ios.get(id).expect("just seen");
+        let (slot, tag) = (io.pair, io.tag);
+        match io.turn {
+            None => self.requests.give_up(id, now),
             // It stands in the lane, and its flow was charged.
-            self.requests.gate.complete(id, true, now);
+            Some(turn) => {
+                self.requests.gate.complete_unseen(turn, now);
+                self.requests.turns.discard(turn);
+                self.requests.ios.discard(id);
+            }
         }
         self.requests.dirty = true;
-        let io = self.requests.ios.remove(id).expect("just seen");
         self.counts.expired += u64::from(expired);
-        if let Some(pair) = self.pairs.get_mut(io.pair) {
+        if let Some(pair) = self.pairs.get_mut(slot) {
             pair.alone.remove(&id);
-            if let Some(tag) = io.tag {
+            if let Some(tag) = tag {
                 pair.connection.forget(tag);
                 pair.pending.remove(&tag);
             }

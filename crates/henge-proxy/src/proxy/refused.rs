@@ -15,34 +15,57 @@ pub(super) struct Refused {
     pub(super) since: Instant,
 }
 
-/// All of them, by flow, in order of arrival.
-pub(super) struct AllRefused(Vec<VecDeque<Refused>>);
+/// All of them, by flow.
+pub(super) struct AllRefused(Vec<OfFlow>);
+
+/// In order of arrival: metadata, and whatever else there is. They have room by turns, as in the [line](super::lines).
+#[derive(Default)]
+struct OfFlow {
+    metadata: VecDeque<Refused>,
+    others: VecDeque<Refused>,
+    metadata_went: bool,
+}
+
+impl OfFlow {
+    fn queues(&mut self) -> [&mut VecDeque<Refused>; 2] {
+        [&mut self.metadata, &mut self.others]
+    }
+    fn pop(&mut self) -> Option<Refused> {
+        let metadata = !self.metadata.is_empty() && (self.others.is_empty() || !self.metadata_went);
+        self.metadata_went = metadata;
+        if metadata { self.metadata.pop_front() } else { self.others.pop_front() }
+    }
+}
 
 impl AllRefused {
     pub(super) fn new(flows: usize) -> Self {
-        AllRefused((0..flows).map(|_| VecDeque::new()).collect())
+        AllRefused((0..flows).map(|_| OfFlow::default()).collect())
     }
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(VecDeque::len).sum()
+        self.0.iter().map(|flow| flow.metadata.len() + flow.others.len()).sum()
     }
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(VecDeque::is_empty)
+        self.0.iter().all(|flow| flow.metadata.is_empty() && flow.others.is_empty())
     }
     pub(super) fn push(&mut self, came: Refused) {
-        self.0[came.flow].push_back(came);
+        let [metadata, others] = self.0[came.flow].queues();
+        if came.held.request.is_metadata() { metadata.push_back(came) } else { others.push_back(came) }
+    }
+    fn all(&mut self) -> impl Iterator<Item = &mut VecDeque<Refused>> {
+        self.0.iter_mut().flat_map(OfFlow::queues)
     }
     /// Whoever has waited for so long.
     fn pop_old(&mut self, now: Instant, patience: Duration) -> Option<Refused> {
-        self.0.iter_mut().find_map(|line| line.pop_front_if(|came| now.since(came.since) >= patience))
+        self.all().find_map(|line| line.pop_front_if(|came| now.since(came.since) >= patience))
     }
     /// Forgets those of a connection.
     pub(super) fn forget(&mut self, pair: usize) {
-        self.0.iter_mut().for_each(|line| line.retain(|came| came.pair != pair));
+        self.all().for_each(|line| line.retain(|came| came.pair != pair));
     }
     /// Gives them all up.
     pub(super) fn take(&mut self) -> impl Iterator<Item = Refused> {
-        self.0.iter_mut().flat_map(std::mem::take)
+        self.all().flat_map(std::mem::take)
     }
 }
 
@@ -75,7 +98,7 @@ impl Proxy {
         }
         for flow in 0..self.requests.refused.0.len() {
             while self.requests.gate.has_capacity(FlowId(flow as u32))
-                && let Some(came) = self.requests.refused.0[flow].pop_front()
+                && let Some(came) = self.requests.refused.0[flow].pop()
             {
                 let slot = came.pair;
                 if let Some(pair) = self.pairs.get_mut(slot) {

@@ -1,15 +1,15 @@
-//! The way of an I/O request: whose it is, its wait, its release, what the server says of it.
+//! The way of a request that is held: whose it is, its wait, its release, what the server says of it.
 
 use super::Proxy;
-use super::metadata::{Debt, commands, paid};
+use super::lines::Line;
 use super::refused::{AllRefused, Refused, refuse};
 use super::slots::{Slots, of_pieces};
-use crate::config::Who;
+use crate::config::{RequestsConfig, Who};
 use crate::identity::Owner;
 use crate::pair::{Held, Pair};
 use crate::peers::{Peers, Told};
 use henge_core::{Cost, Dispatch, FlowId, Gate, Instant, Op, Pending, Request, RequestId, Striping};
-use henge_pvfs2::{Direction, Distribution, IoRequest, Load, News, RequestBody};
+use henge_pvfs2::{Direction, Distribution, IoRequest, Load, News, RequestBody, encode_failure};
 use henge_sched::foreign::{Extent, Served};
 use std::io;
 
@@ -19,13 +19,18 @@ const UNREAD: u64 = 4 << 20;
 /// 64 KiB, and 52 µs for a piece by their usual method.
 const PIECE: u64 = 4;
 
-/// What is over as it goes has failed, as far as its gate is concerned: no model takes it for one that its server was quick with.
-const TEACHES_NOTHING: bool = true;
+/// PVFS_EMSGSIZE, as a server answers it.
+const TOO_LONG: i32 = -(42 | 1 << 30);
 
-/// An I/O request from the moment it came until it is over.
+/// A request from the moment it came until it is over.
 pub(super) struct Io {
     pub(super) pair: usize,
-    flow: FlowId,
+    /// As it came to the gate, by the id of the turn that it brought.
+    pub(super) request: Request,
+    /// The turn in which it went, or is to go as soon as its lane lets it.
+    pub(super) turn: Option<RequestId>,
+    /// What it asks for, where it is no read or write.
+    pub(super) metadata: Option<Metadata>,
     /// None where its answer cannot be told from others': it is over as it goes.
     pub(super) tag: Option<i64>,
     /// While it waits; nothing where it stands for data that no request explained.
@@ -37,35 +42,39 @@ pub(super) struct Io {
     /// Bytes that it counts at least, however few move.
     least: u64,
     /// Slots that it takes at the server.
-    slots: u64,
+    pub(super) slots: u64,
     /// Bytes that moved; until that is known, that will.
     bytes: u64,
-    /// Requests but for I/O that it stands for: none reaches the server as it goes.
-    pays: u64,
+}
+
+/// What is known of a request that is no read or write.
+#[derive(Clone, Copy)]
+pub(super) struct Metadata {
+    /// Its server may await a disk before it answers.
+    pub(super) syncs: bool,
 }
 
 impl Io {
-    /// It stands for so many requests that have passed.
-    pub(super) fn of_debt(pair: usize, flow: FlowId, pays: u64) -> Io {
-        Io::of_nothing(pair, flow, 0, pays)
-    }
-
-    fn of_nothing(pair: usize, flow: FlowId, bytes: u64, pays: u64) -> Io {
-        let (extent, striping, message) = (None, None, Some(Vec::new()));
-        Io { pair, flow, tag: None, message, extent, striping, least: 0, slots: 1, bytes, pays }
+    /// It stands for bytes that have moved.
+    fn of_stray(pair: usize, request: Request, bytes: u64) -> Io {
+        let (tag, turn, metadata, message) = (None, None, None, Some(Vec::new()));
+        let (extent, striping) = (None, None);
+        Io { pair, request, turn, metadata, tag, message, extent, striping, least: 0, slots: 1, bytes }
     }
 }
 
-/// The gate, and all I/O requests that it has not let go or that are at the server.
+/// The gate, and all requests that it has not let go or that are at the server.
 pub(super) struct Requests {
     pub(super) gate: Gate,
     pub(super) ios: Pending<Io>,
+    /// Those that the gate knows: what goes in one is decided when it comes.
+    pub(super) turns: Pending<()>,
+    /// Of each flow, what waits for a turn.
+    pub(super) lines: Vec<Line>,
     pub(super) refused: AllRefused,
     pub(super) slots: Slots,
     /// Bytes that each flow has moved.
     pub(super) moved: Vec<u64>,
-    /// What each flow owes.
-    pub(super) debts: Vec<Debt>,
     /// The gate may have something to release.
     pub(super) dirty: bool,
     /// Those that were refused are being looked at.
@@ -78,10 +87,11 @@ impl Requests {
         Requests {
             gate,
             ios,
+            turns: Pending::new(),
+            lines: (0..flows).map(|_| Line::default()).collect(),
             refused,
             slots: Slots::new(flows),
             moved,
-            debts: vec![Debt::default(); flows],
             dirty: false,
             readmits: false,
         }
@@ -92,15 +102,37 @@ impl Requests {
     fn moves(&mut self, id: RequestId, bytes: u64, now: Instant) {
         if let Some(io) = self.ios.get_mut(id) {
             io.bytes = bytes;
-            self.gate.moves(id, bytes.max(io.least), now);
+            let (turn, bytes) = (io.turn, bytes.max(io.least));
+            turn.into_iter().for_each(|turn| self.gate.moves(turn, bytes, now));
         }
     }
 
-    /// Its connection has ended while it was at the server: it costs what one does that nobody can read, at least.
+    /// Its connection has ended while it was at the server, which goes on with it beside the depth. I/O costs what one does that nobody can read, at
+    /// least, and metadata four times its price.
     pub(super) fn abandoned(&mut self, id: RequestId, now: Instant) {
-        if let Some(io) = self.ios.get(id) {
-            self.gate.moves(id, io.bytes.max(io.least).max(UNREAD), now);
+        if let Some(io) = self.ios.get(id)
+            && let Some(turn) = io.turn
+        {
+            let most = if io.metadata.is_some() { io.least.saturating_mul(4) } else { UNREAD };
+            self.gate.moves(turn, io.bytes.max(io.least).max(most), now);
         }
+    }
+
+    /// Has the gate take a request in, and brings a turn for it. Whether its flow has room.
+    fn submit(&mut self, request: Request, now: Instant) -> Option<Request> {
+        let request = Request { id: self.turns.next_id(), ..request };
+        self.gate.submit(request, now).ok()?;
+        self.turns.insert(());
+        Some(request)
+    }
+
+    /// Keeps a request that the gate took in.
+    fn insert(&mut self, io: Io) -> RequestId {
+        let (flow, turn, is_metadata) = (io.request.flow, io.request.id, io.metadata.is_some());
+        let id = self.ios.insert(io);
+        self.waits(flow, id, turn, is_metadata);
+        self.dirty = true;
+        id
     }
 
     /// Whether nothing of a connection is at the server.
@@ -138,20 +170,30 @@ impl Proxy {
         if let Some(pair) = self.pairs.get_mut(came.pair) {
             pair.last_flow = Some(came.flow);
         }
-        let (id, body) = (self.requests.ios.next_id(), &came.held.request.body);
+        let body = &came.held.request.body;
         let io = if let RequestBody::Io(io) = body { Some(io) } else { None };
+        let metadata =
+            came.held.request.is_metadata().then(|| Metadata { syncs: came.held.request.may_sync() });
         let load = match body {
             RequestBody::Io(io) => io.estimate(),
             RequestBody::UnreadIo => Load { bytes: UNREAD, pieces: 1 },
-            _ => Load { bytes: 0, pieces: came.held.request.weight() * PIECE },
+            _ => Load::default(),
         };
-        let least = load.pieces.saturating_mul(self.config.least / PIECE).max(self.config.least);
-        let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
-        let commands = commands(came.held.request.weight());
-        let request = Request { commands, ..Request::new(id, flow, op, offset, load.bytes.max(least), now) };
-        if self.requests.gate.submit(request, now).is_err() {
-            return refuse(self, came);
+        if io.is_some() && load.pieces > self.config.requests.pieces_max {
+            return too_long(self, &came, now);
         }
+        let least = match metadata {
+            Some(_) => metadata_counts(&self.config.requests, &came.held.request),
+            None => {
+                let least = self.config.requests.least;
+                load.pieces.saturating_mul(least / PIECE).max(least)
+            }
+        };
+        let (op, offset) = io.map_or((Op::Read, 0), |io| (op_of(io.direction), io.file_req_offset));
+        let request = Request::new(RequestId::default(), flow, op, offset, load.bytes.max(least), now);
+        let Some(request) = self.requests.submit(request, now) else {
+            return refuse(self, came);
+        };
         let (extent, striping) = io.map_or((None, None), |io| place_in_file(self.peers.as_ref(), io));
         if let Some(peers) = &mut self.peers {
             peers.arrived(flow, striping.as_ref(), now);
@@ -159,9 +201,10 @@ impl Proxy {
         let Held { tag, message, .. } = came.held;
         let slots = if io.is_some() { of_pieces(load.pieces) } else { 1 };
         let (pair, message, bytes) = (came.pair, Some(message), load.bytes);
-        let io = Io { pair, flow, tag, message, extent, striping, least, slots, bytes, pays: 0 };
-        let id = self.requests.ios.insert(io);
-        self.patience.waits(id, came.since);
+        let io =
+            Io { pair, request, turn: None, metadata, tag, message, extent, striping, least, slots, bytes };
+        let id = self.requests.insert(io);
+        self.patience.waits(id, came.since, &self.requests.ios);
         if let Some(pair) = self.pairs.get_mut(came.pair) {
             match tag {
                 Some(tag) => drop(pair.pending.insert(tag, id)),
@@ -229,14 +272,14 @@ impl Proxy {
         if !self.departure.goes_on(now) {
             return;
         }
-        while let Dispatch::Ready(request) = self.requests.gate.next(now) {
-            let io = self.requests.ios.get(request.id).expect("a queued request is known");
-            if io.slots > 1 {
+        while let Dispatch::Ready(turn) = self.requests.gate.next(now) {
+            let id = self.requests.goes(&turn, now);
+            if self.requests.ios.get(id).is_some_and(|io| io.slots > 1) {
                 // It has a lane of its own.
-                self.requests.gate.give_back(request.id, now);
-                self.requests.slots.lane.queue(request.flow, request.id);
+                self.requests.gate.give_back(turn.id, now);
+                self.requests.slots.lane.queue(turn.flow, id);
             } else {
-                go(self, request.id, now);
+                go(self, id, now);
             }
         }
         while let Some(id) = self.requests.next_of_lane(now) {
@@ -245,22 +288,40 @@ impl Proxy {
     }
 }
 
+/// Bytes that a request but for I/O counts: what its kind does at least, for each 32 objects that it names.
+fn metadata_counts(config: &RequestsConfig, request: &henge_pvfs2::Request) -> u64 {
+    let kind = config.metadata.get(&request.op.number()).copied();
+    kind.unwrap_or(config.least).max(1).saturating_mul(request.weight())
+}
+
+/// Nobody waits for seconds behind what no server should go through: its client is told.
+fn too_long(proxy: &mut Proxy, came: &Refused, now: Instant) {
+    let Some(pair) = proxy.pairs.get_mut(came.pair) else { return };
+    came.held.tag.into_iter().for_each(|tag| pair.connection.forget(tag));
+    proxy.counts.too_long += 1;
+    let result = match encode_failure(&came.held.message, TOO_LONG) {
+        Some(answer) => pair.answer(answer),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    };
+    proxy.settle(came.pair, result, now);
+}
+
 /// A request leaves for the server.
 fn go(proxy: &mut Proxy, id: RequestId, now: Instant) {
     let io = proxy.requests.ios.get_mut(id).expect("a queued request is known");
-    let (slot, flow, tag, slots) = (io.pair, io.flow, io.tag, io.slots);
+    let (slot, tag) = (io.pair, io.tag);
     let message = io.message.take().expect("it leaves once");
     if message.is_empty() {
-        return proxy.over(id, TEACHES_NOTHING, now);
+        return proxy.over(id, false, now);
     }
-    proxy.requests.slots.take(id, flow, slots, now);
+    proxy.requests.slots.take(id, io, now);
     let pair = proxy.pairs.get_mut(slot).expect("a queued request's pair is there");
     let result = pair.release(tag, message);
     if tag.is_some() {
-        proxy.patience.look_at(id, now);
+        proxy.patience.look_at(id, now, &proxy.requests.ios);
     } else {
         pair.alone.remove(&id);
-        proxy.over(id, TEACHES_NOTHING, now);
+        proxy.over(id, false, now);
     }
     proxy.settle(slot, result, now);
 }
@@ -275,26 +336,32 @@ pub(super) fn charge_stray(proxy: &mut Proxy, slot: usize, now: Instant) {
         return;
     }
     let bytes = pair.connection.stray.take();
-    let id = proxy.requests.ios.next_id();
-    let request = Request::new(id, flow, Op::Read, 0, bytes.max(proxy.config.least), now);
-    if proxy.requests.gate.submit(request, now).is_ok() {
-        proxy.requests.ios.insert(Io::of_nothing(slot, flow, bytes, 0));
-        proxy.requests.dirty = true;
+    let request =
+        Request::new(RequestId::default(), flow, Op::Read, 0, bytes.max(proxy.config.requests.least), now);
+    if let Some(request) = proxy.requests.submit(request, now) {
+        proxy.requests.insert(Io::of_stray(slot, request, bytes));
         if let Some(peers) = &mut proxy.peers {
             peers.arrived(flow, None, now);
         }
     }
 }
 
-/// The server has done with a request, or nobody waits for it any more; peers are told of it either way.
+/// The server has done with a request, or nobody waits for it any more; peers are told of it either way. What is over as it goes costs what was
+/// estimated, since nobody sees how long its server takes.
 pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instant) {
     proxy.requests.dirty = true;
     let io = proxy.requests.ios.remove(id).expect("a pending request is known");
-    proxy.requests.slots.free(id, io.flow, &proxy.requests.gate, now);
-    let served = proxy.requests.gate.complete(id, failed, now);
+    let requests = &mut proxy.requests;
+    requests.slots.free(id, io.request.flow, &requests.gate, now);
+    let turn = io.turn.expect("it has gone");
+    requests.turns.discard(turn);
+    let served = match io.tag {
+        Some(_) => requests.gate.complete(turn, failed, now),
+        None => requests.gate.complete_unseen(turn, now),
+    };
     let request = &served.request;
     proxy.requests.moved[request.flow.index()] += io.bytes;
-    if let Some(recorder) = proxy.recorder.as_mut().filter(|_| io.pays == 0) {
+    if let Some(recorder) = proxy.recorder.as_mut().filter(|_| io.metadata.is_none()) {
         recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
     }
     if let Some(peers) = &mut proxy.peers {
@@ -303,9 +370,6 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
         if foreign > Cost::ZERO {
             proxy.requests.gate.foreign(request.flow, foreign, now);
         }
-    }
-    if io.pays > 0 {
-        paid(proxy, io.pair, io.flow, io.pays, now);
     }
 }
 

@@ -9,7 +9,7 @@
 //!   (`lane.rs`). Of p pieces it takes ⌈p / 64⌉ places there, of as many as the depth has. One may exceed them.
 //! - While something waits, requests at the server are looked at each 10 ms. One that has moved less than 64 KiB since it was seen to move gives its
 //!   slot or its places back: after 20 ms where it waits for its client, else after 1 s, or 100 µs a piece more. It goes on beside the
-//!   others.
+//!   others. Metadata that changes something does so after 20 ms, too: its server waits for a disk, and others may share the sync.
 //!
 //! A write waits for its client until all of its data has come; then only its server is
 //! waited for, for however long. A read does where its client does not take what has come for it. Either does
@@ -25,7 +25,7 @@
 
 use super::Proxy;
 use super::lane::Lane;
-use super::requests::Requests;
+use super::requests::{Io, Requests};
 use crate::pair::Pair;
 use henge_core::{Duration, FlowId, Gate, Instant, RequestId};
 use henge_pvfs2::{Direction, IoState, direction};
@@ -37,7 +37,7 @@ const PIECES: u64 = 64;
 const LOOK: Duration = Duration::from_millis(10);
 /// One that moves less than that does not move.
 const MOVES: u64 = 64 << 10;
-/// Patience with a request that does not move, where its client is to blame, and where nobody knows.
+/// Patience with a request that does not move, where its client is to blame or a disk, and where nobody knows.
 const CLIENTS: Duration = Duration::from_millis(20);
 const ANYBODYS: Duration = Duration::from_secs(1);
 /// And more of it for each slot's pieces.
@@ -46,8 +46,11 @@ const FOR_PIECES: Duration = Duration::from_micros(100 * PIECES);
 /// A request that has slots.
 struct Holder {
     id: RequestId,
+    turn: RequestId,
     flow: FlowId,
     slots: u64,
+    /// Its server may await a disk.
+    syncs: bool,
     began: Instant,
     /// When it was last seen to move, and how many bytes had moved then.
     since: Instant,
@@ -77,9 +80,11 @@ impl Slots {
     }
 
     /// A request goes to the server.
-    pub(super) fn take(&mut self, id: RequestId, flow: FlowId, slots: u64, now: Instant) {
+    pub(super) fn take(&mut self, id: RequestId, io: &Io, now: Instant) {
+        let Some(turn) = io.turn else { return };
+        let (flow, slots, syncs) = (io.request.flow, io.slots, io.metadata.is_some_and(|m| m.syncs));
         self.lane.taken += in_lane(slots);
-        self.holders.push_back(Holder { id, flow, slots, began: now, since: now, moved: 0 });
+        self.holders.push_back(Holder { id, turn, flow, slots, syncs, began: now, since: now, moved: 0 });
     }
 
     /// It is over.
@@ -139,10 +144,13 @@ pub(super) fn look_at(proxy: &mut Proxy, now: Instant) {
             (holder.since, holder.moved) = (now, moved);
         }
         let places = in_lane(holder.slots);
-        let patience =
-            if waits { CLIENTS } else { ANYBODYS + Duration::from_nanos(FOR_PIECES.as_nanos() * places) };
+        let patience = if waits || holder.syncs {
+            CLIENTS
+        } else {
+            ANYBODYS + Duration::from_nanos(FOR_PIECES.as_nanos() * places)
+        };
         let is_over = now.since(holder.since) >= patience && !has_all(proxy, holder.id);
-        if is_over && (places > 0 || proxy.requests.gate.give_back(holder.id, now)) {
+        if is_over && (places > 0 || proxy.requests.gate.give_back(holder.turn, now)) {
             proxy.requests.slots.leave_lane(&holder, &proxy.requests.gate, now);
             proxy.requests.dirty = true;
         } else {
@@ -156,7 +164,7 @@ fn progress(proxy: &mut Proxy, id: RequestId) -> (u64, bool) {
     let Some(io) = proxy.requests.ios.get(id) else { return (0, false) };
     let (slot, Some(tag)) = (io.pair, io.tag) else { return (0, false) };
     let Some(pair) = proxy.pairs.get_mut(slot) else { return (0, false) };
-    (moved(pair, tag), pair.waits_for_client(tag))
+    (moved(pair, tag), waits_for_client(pair, tag))
 }
 
 /// Whether all data of a write has come: it is its server's from there on.
@@ -180,14 +188,13 @@ pub(super) fn moved(pair: &Pair, tag: i64) -> u64 {
     }
 }
 
-impl Pair {
-    fn waits_for_client(&self, tag: i64) -> bool {
-        match (self.connection.io_state(tag), direction(&self.connection, tag)) {
-            (Some(IoState::Moving { moved, expected }), Some(Direction::Write)) => {
-                expected.is_none_or(|all| moved < all) && self.server.has_written()
-            }
-            (Some(IoState::Moving { .. }), Some(Direction::Read)) => !self.client.has_written(),
-            _ => self.holds_released(),
+/// Whether a request at the server waits for its client.
+fn waits_for_client(pair: &Pair, tag: i64) -> bool {
+    match (pair.connection.io_state(tag), direction(&pair.connection, tag)) {
+        (Some(IoState::Moving { moved, expected }), Some(Direction::Write)) => {
+            expected.is_none_or(|all| moved < all) && pair.server.has_written()
         }
+        (Some(IoState::Moving { .. }), Some(Direction::Read)) => !pair.client.has_written(),
+        _ => pair.holds_released(),
     }
 }

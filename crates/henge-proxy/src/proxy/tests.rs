@@ -1,5 +1,7 @@
+mod metadata;
 mod patience;
 mod slots;
+mod transfers;
 
 use super::*;
 use crate::pair::tests::{hinted, io};
@@ -41,9 +43,18 @@ impl World {
 
     /// The same with more than one slot.
     fn deep(depth: u32, scheduler: &str, pending: u32, port: &str) -> World {
+        World::made(&format!("{scheduler} = {{ depth = {depth} }}"), pending, port)
+    }
+
+    /// With a cost of its own.
+    fn charging(cost: &str) -> World {
+        World::made(&format!("sfq = {{ depth = 1, cost = {cost} }}"), 16, "")
+    }
+
+    fn made(scheduler: &str, pending: u32, port: &str) -> World {
         let server = TcpListener::bind("127.0.0.1:0").expect("a port");
         let text = format!(
-            "server = \"{}\"\nscheduler = {{ {scheduler} = {{ depth = {depth} }} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
+            "server = \"{}\"\nscheduler = {{ {scheduler} }}\n[[flow]]\nname = \"app\"\ncontract = {{ pending = {pending} }}
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n{port}\n",
             server.local_addr().expect("its address")
         );
@@ -69,6 +80,7 @@ impl World {
         }
         let (server, _) = self.server.accept().expect("the twin");
         server.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a socket");
+        server.set_nodelay(true).expect("a socket");
         (client, server)
     }
 
@@ -399,8 +411,13 @@ fn asking(op: i32, body: &[i32]) -> Vec<u8> {
         w.i32(*word);
     }
     let payload = w.into_bytes();
-    let header = Header { mode: Mode::Unexpected, tag: 9, size: payload.len() as u64 };
-    [&header.to_bytes()[..], &payload].concat()
+    tagged(9, &payload)
+}
+
+/// A request's payload as a message of this tag.
+fn tagged(tag: i64, payload: &[u8]) -> Vec<u8> {
+    let header = Header { mode: Mode::Unexpected, tag, size: payload.len() as u64 };
+    [&header.to_bytes()[..], payload].concat()
 }
 
 const ADMIN_MODE: [i32; 5] = [9, 4, 1, 2, 0];
@@ -436,9 +453,9 @@ fn nobody_administers_a_server_or_is_one_through_the_proxy() {
             }
         }
     }
-    let mut world = World::with(4);
-    let (mut client, mut server) = world.connect();
     for message in [asking(setparam, &FILE_SYSTEM_CHECK), asking(batch_create, &[9, 2, 1])] {
+        let mut world = World::with(4);
+        let (mut client, mut server) = world.connect();
         client.write_all(&message).expect("sent");
         world.turn();
         server.read_exact(&mut vec![0; message.len()]).expect("clients ask for it");

@@ -308,11 +308,52 @@ fn metadata_requests_are_awaited_until_they_are_answered() {
     let op = HEADER_LEN + 8;
     message[op..op + 4].copy_from_slice(&7i32.to_le_bytes()); // some other request
     let step = connection.from_client(&message);
-    assert_eq!((step.what, connection.unanswered()), (ConnectionEvent::Pass, 1));
+    assert_eq!((step.what, connection.metadata.unanswered()), (ConnectionEvent::Pass, 1));
     connection.from_server(&encode_config(4, ""));
-    assert_eq!(connection.unanswered(), 1, "the answer to another one");
+    assert_eq!(connection.metadata.unanswered(), 1, "the answer to another one");
     connection.from_server(&encode_config(3, ""));
-    assert_eq!(connection.unanswered(), 0);
+    assert_eq!(connection.metadata.unanswered(), 0);
+}
+
+/// Where only clients come, all wait their turn, and an answer ends each. Whoever cuts a connection looks at those that the server has.
+#[test]
+fn metadata_of_clients_is_held_until_it_is_answered() {
+    let mut connection = Connection::of_clients();
+    let ask = |connection: &mut Connection, tag| connection.from_client(&encode_get_config(tag)).what;
+    for tag in [3, 4] {
+        let ConnectionEvent::Hold { request, .. } = ask(&mut connection, tag) else { panic!("it is held") };
+        assert!(request.is_metadata() && !request.may_sync());
+    }
+    assert_eq!(connection.metadata.unanswered(), 0);
+    connection.release(3);
+    assert_eq!(connection.metadata.unanswered(), 1);
+    // The answer to one that is still held is another one's.
+    connection.from_server(&encode_config(4, ""));
+    assert_eq!((connection.metadata.take_answered(), connection.metadata.unanswered()), (None, 1));
+    let (_, news) = connection.from_server(&encode_config(3, "ClientJobBMITimeoutSecs 7"));
+    assert!(
+        matches!(news, Some(News::Limits(limits)) if limits.client_message == henge_core::Duration::from_secs(7))
+    );
+    assert_eq!(connection.metadata.take_answered(), Some(News::Over { tag: 3, result: Ok(0), moved: 0 }));
+    assert_eq!((connection.metadata.take_answered(), connection.metadata.unanswered()), (None, 0));
+    // A tag is free again, once it is answered.
+    assert!(matches!(ask(&mut connection, 3), ConnectionEvent::Hold { .. }));
+    assert_eq!((ask(&mut connection, 4), connection.stats().unfollowed), (ConnectionEvent::Refuse, 1));
+}
+
+/// A client takes no answer of an older protocol than its own, nor of another operation.
+#[test]
+fn a_refusal_answers_the_request_that_it_is_for() {
+    let wanted = io(FileRequest::contiguous(), (65_536, 0, 1), 0, 100, Direction::Read);
+    let mut message = encode_io(7, &request(wanted));
+    message[HEADER_LEN..HEADER_LEN + 4].copy_from_slice(&7003i32.to_le_bytes());
+    let answer = encode_failure(&message, -5).expect("it is a request");
+    let header = Header::parse(answer.first_chunk().expect("a header")).expect("it is one");
+    assert_eq!((header.tag, header.mode, header.size), (7, Mode::Eager, 16));
+    assert_eq!(answer[HEADER_LEN..HEADER_LEN + 12], message[HEADER_LEN..HEADER_LEN + 12]);
+    let said = Response::parse(&answer[HEADER_LEN..]).expect("it is read");
+    assert_eq!(said, Response::Failed { op: Op::Io, status: -5 });
+    assert_eq!(encode_failure(&message[..HEADER_LEN + 11], -5), None);
 }
 
 /// A server with a whole file looks at neither number: what it moves is no secret.

@@ -91,42 +91,6 @@ fn after_a_request_of_many_pieces_others_have_their_turn() {
     assert!(comes(&first.1, &long));
 }
 
-/// A server takes as long to say what a file's attributes are as for 64 KiB of it. Those who asked for nothing else had three quarters of it.
-#[test]
-fn metadata_beyond_its_share_waits_its_turn() {
-    let mut world = World::listening("sfq", 4, "[[listen]]\naddress = \"127.0.0.1:0\"");
-    let ((mut client, server), (mut other, mut twin)) = (world.connect(), world.connect_to(1));
-    let (noop, read) = (asking(17, &[]), io(1, Direction::Read, 100));
-    let listattr = asking(34, &[vec![9, 1 << 15, 0, 1300], vec![1; 2 * 1300]].concat());
-    let come = |message: &[u8]| std::iter::from_fn(|| comes(&server, message).then_some(())).count();
-    client.write_all(&noop.repeat(200)).expect("sent");
-    world.turn();
-    assert_eq!(come(&noop), 200, "nobody else asks for anything");
-    let meters = world.proxy.requests.gate.flow_meters(FlowId(0)).expect("its flow");
-    assert_eq!((meters.completed.bytes, meters.pending), (200 * LEAST, 0));
-    assert_eq!(meters.faults, meters.completed.requests, "the server was not that quick");
-    // There is one slot.
-    other.write_all(&read).expect("sent");
-    world.turn();
-    assert!(comes(&twin, &read));
-    client.write_all(&noop.repeat(100)).expect("sent");
-    world.turn();
-    assert_eq!(come(&noop), 64);
-    twin.write_all(&encode_io_response(1, Version::V7000, Err(-2))).expect("sent");
-    world.turn();
-    assert_eq!(come(&noop), 36);
-    // A list of attributes counts as what it asks for.
-    other.write_all(&read).expect("sent");
-    world.turn();
-    client.write_all(&[&listattr[..], &listattr].concat()).expect("sent");
-    world.turn();
-    assert_eq!(come(&listattr), 1);
-    // Servers come by the other port, which counts nothing.
-    other.write_all(&noop.repeat(100)).expect("sent");
-    world.turn();
-    assert!(comes(&twin, &[&read[..], &noop.repeat(100)].concat()));
-}
-
 #[test]
 fn few_pieces_take_one_slot() {
     let mut world = World::deep(4, "sfq", 8, "");
