@@ -496,11 +496,23 @@ mod tests {
                 "say whose",
             ),
             (
-                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nca_file = \"/dev/null\"",
+                concat!(
+                    "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nca_file = \"",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/Cargo.toml\""
+                ),
                 "CERTIFICATE",
             ),
             (
-                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nkey_file = \"/dev/null\"",
+                "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nca_file = \"/dev/null\"",
+                "is a device, not a file",
+            ),
+            (
+                concat!(
+                    "secret = \"0123456789abcdef\"\n[etcd]\nendpoints = \"https://a\"\nkey_file = \"",
+                    env!("CARGO_MANIFEST_DIR"),
+                    "/Cargo.toml\""
+                ),
                 "cert_file",
             ),
             (

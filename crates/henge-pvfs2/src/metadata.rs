@@ -65,12 +65,15 @@ impl Metadata {
         }
         self.by_tag.insert(tag, (what, Place::Passed));
     }
-    /// It goes to the server now, if it is one of these.
+    /// It goes to the server now, if it is held here. What passed may have the tag of an I/O request that is.
     pub(crate) fn release(&mut self, tag: i64) -> bool {
-        let Some((_, place)) = self.by_tag.get_mut(&tag) else { return false };
-        assert_eq!(*place, Place::Held, "released twice");
-        *place = Place::Released;
-        true
+        match self.by_tag.get_mut(&tag) {
+            Some((_, place)) if *place == Place::Held => {
+                *place = Place::Released;
+                true
+            }
+            _ => false,
+        }
     }
     pub(crate) fn forget(&mut self, tag: i64) {
         self.by_tag.remove(&tag);

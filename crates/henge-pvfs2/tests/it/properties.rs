@@ -341,6 +341,20 @@ fn metadata_of_clients_is_held_until_it_is_answered() {
     assert_eq!((ask(&mut connection, 4), connection.stats().unfollowed), (ConnectionEvent::Refuse, 1));
 }
 
+/// What passed, and was not answered, is not what is held by the same tag.
+#[test]
+fn an_io_request_may_have_the_tag_of_metadata_that_passed() {
+    let body = io(FileRequest::contiguous(), (65536, 0, 2), 0, 1 << 20, Direction::Write);
+    let mut connection = Connection::new();
+    assert_eq!(connection.from_client(&encode_get_config(3)).what, ConnectionEvent::Pass);
+    assert!(matches!(
+        connection.from_client(&encode_io(3, &request(body))).what,
+        ConnectionEvent::Hold { tag: 3, .. }
+    ));
+    connection.release(3);
+    assert_eq!(connection.io_state(3), Some(IoState::Released));
+}
+
 /// A client takes no answer of an older protocol than its own, nor of another operation.
 #[test]
 fn a_refusal_answers_the_request_that_it_is_for() {
