@@ -10,7 +10,7 @@
 //! for while the next record waits.
 //!
 //! # Guarantee
-//! A turn moves at most the session's [`Share`](crate::session::Share), and beyond it a payload's rest, or the heads of answers. What is
+//! A turn moves at most the session's [`Share`](crate::session::Share), of which it writes a quarter by TLS, and beyond it a payload's rest, or the heads of answers. What is
 //! kept is less than [`KEPT`];
 //! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
 
@@ -24,6 +24,8 @@ use std::io::IoSlice;
 pub(crate) const CHUNK: usize = 64 << 10;
 /// Bytes of one message that is not there as a whole yet: more than any protocol's longest, but for payloads.
 const KEPT: usize = 2 * CHUNK;
+/// A turn writes so many times less by TLS: sealing costs the loop as many times more for each byte, and others wait meanwhile.
+const SEALED: usize = 4;
 /// Kept memory that need not be given back.
 const SMALL: usize = 1 << 10;
 /// Bytes of an answer beside its payload: NVMe's are 48, iSCSI's as many. A turn writes them with the payload that its share is of, so that
@@ -204,7 +206,8 @@ impl<S: Session> Moves for Pump<S> {
 
     fn write(&mut self, link: &mut Link, around: &mut Around<'_>) -> bool {
         let share = self.session.share();
-        let mut left = share.bytes + share.messages.min(COMMANDS) as usize * HEAD;
+        let bytes = if link.stream.is_secure() { share.bytes / SEALED } else { share.bytes };
+        let mut left = bytes + share.messages.min(COMMANDS) as usize * HEAD;
         if link.writable {
             self.session.look(around);
         }
