@@ -10,9 +10,9 @@
 //! for while the next record waits.
 //!
 //! # Guarantee
-//! A turn moves at most the session's [`Share`](crate::session::Share), of which it writes a quarter by TLS, and beyond it a payload's rest, or the heads of answers. What is
-//! kept is less than [`KEPT`];
-//! a session that takes nothing of so much ends. Nothing is allocated for a message that is there as a whole.
+//! A turn moves at most the session's [`Share`](crate::session::Share), of which it writes a quarter by TLS, and beyond it a payload's rest, or
+//! the heads of answers. What is kept is less than [`KEPT`]; a session that takes nothing of so much ends. Nothing is allocated for a message
+//! that is there as a whole.
 
 use crate::link::Link;
 use crate::session::{Around, Departure, Moves, Session, Slices, Stop, Wants};
