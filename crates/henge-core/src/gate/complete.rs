@@ -1,9 +1,10 @@
 //! What is heard of requests at the device: what they really cost, and that they are over.
 
 use super::beside::Slot;
+use super::silent::Links;
 use super::{Gate, RequestState, Served};
 use crate::meters::Metered;
-use crate::{Completion, Cost, Instant, Op, Request, RequestId, Seen};
+use crate::{Completion, Cost, Duration, Instant, Op, Request, RequestId, Seen};
 
 impl Gate {
     /// The true cost of a pending request became known (a read's answer says how much there was).
@@ -77,31 +78,7 @@ impl Gate {
         self.passing.over(&request);
         let service = now.since(dispatched);
         let tells = self.watch.tells(&request, answers, self.in_flight) && seen;
-        match slot {
-            Slot::Own => {
-                self.watch.line.unlink(&mut self.states, links);
-                let overtook = self.has_silent_before(dispatched);
-                self.watch.answered(service, tells, overtook);
-                self.one_less(request.flow, false);
-            }
-            Slot::Beside => {
-                if let Some((count, _)) = self.beside.of(&request) {
-                    *count -= 1;
-                }
-            }
-            Slot::GivenBack => {
-                self.watch.silent.unlink(&mut self.states, links);
-                self.watch.silent_answered(service, tells);
-                self.beside.silent -= 1;
-                self.one_less(request.flow, true);
-            }
-            Slot::Passing => {
-                self.beside.passing -= 1;
-                self.passing.forget(id);
-            }
-            Slot::Awaiting => self.beside.awaiting -= 1,
-            Slot::Stalled => panic!("request {id:?} is not at the device"),
-        }
+        self.gives_place_back(&request, (slot, links), dispatched, (service, tells));
         let disk_time = now.since(dispatched.max(self.last_completion));
         if seen {
             self.last_completion = now;
@@ -150,5 +127,40 @@ impl Gate {
         self.ask_again = Some(now);
         self.forget_if_removed(request.flow);
         Served { request, dispatched, completed: now, disk_time }
+    }
+
+    /// It is over: its place at the device is another's.
+    fn gives_place_back(
+        &mut self,
+        request: &Request,
+        (slot, links): (Slot, Links),
+        dispatched: Instant,
+        (service, tells): (Duration, bool),
+    ) {
+        match slot {
+            Slot::Own => {
+                self.watch.line.unlink(&mut self.states, links);
+                let overtook = self.has_silent_before(dispatched);
+                self.watch.answered(service, tells, overtook);
+                self.one_less(request.flow, false);
+            }
+            Slot::Beside => {
+                if let Some((count, _)) = self.beside.of(request) {
+                    *count -= 1;
+                }
+            }
+            Slot::GivenBack => {
+                self.watch.silent.unlink(&mut self.states, links);
+                self.watch.silent_answered(service, tells);
+                self.beside.silent -= 1;
+                self.one_less(request.flow, true);
+            }
+            Slot::Passing => {
+                self.beside.passing -= 1;
+                self.passing.forget(request.id);
+            }
+            Slot::Awaiting => self.beside.awaiting -= 1,
+            Slot::Stalled => panic!("request {:?} is not at the device", request.id),
+        }
     }
 }
