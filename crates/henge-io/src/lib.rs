@@ -1,6 +1,6 @@
 //! Small files that outlive a crash: replaced as wholes ([`replace`], [`prepare`]), and a number that grows with each start ([`epoch`]). Small files
 //! that people write ([`read`], [`read_text`], [`read_secret`]).
-//! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`short_turns`]; and for how little it is not
+//! Descriptors that outlive the program: [`anew`]. Who has a processor first: [`give_way`], [`go_before_workers`]; and for how little it is not
 //! woken: [`wake_at`]. Sockets that encrypt: [`kernel_tls`].
 
 pub mod anew;
@@ -12,7 +12,7 @@ mod replace;
 mod wake;
 
 pub use epoch::{LIFE, epoch};
-pub use priority::{give_some_way, give_way, short_turns};
+pub use priority::{give_some_way, give_way, go_before_workers};
 pub use read::{read, read_secret, read_text};
 pub use replace::{Prepared, make_directory, prepare, replace};
 pub use wake::wake_at;

@@ -5,7 +5,11 @@
 //!
 //! Threads that serve disks want it often and for a moment. Beside them are the kernel's workers, which do what cannot be done at once, such
 //! as syncs, and want it for milliseconds. Since Linux 6.12 a thread says how long its turns are to be (sched(7), `sched_runtime`), and whose
-//! turns are shorter goes before whoever is in the middle of a longer one. Nobody has more of the processor by that.
+//! turns are shorter goes before whoever is in the middle of a longer one.
+//!
+//! Where the processor is wanted all the time, who wakes often still waits for its part of it. So these threads have three times a worker's part,
+//! where they may ask for it: as root, with `CAP_SYS_NICE`, or within `RLIMIT_NICE`. What a worker does for one tenant then keeps
+//! the loop from others for less.
 
 /// The least of Linux: about a seventieth of a thread of priority 0, while that wants the processor (sched(7)).
 const LEAST: i32 = 19;
@@ -27,9 +31,12 @@ pub fn give_some_way() {
 /// Of the loop's turns most are shorter. The kernel takes no less than this.
 const TURN: u64 = 100_000;
 
-/// The calling thread has short turns, and therefore soon; threads that it starts, and the kernel's workers for it, have ordinary ones.
-/// Where an administrator gave it another policy than the ordinary one, that stays.
-pub fn short_turns() {
+/// Three times a thread of priority 0, while that wants the processor.
+const MORE: i32 = -5;
+
+/// The calling thread has short turns, and therefore soon, and a larger part of its processor; threads that it starts, and the kernel's workers
+/// for it, have ordinary ones. Where an administrator gave it another policy or priority than the ordinary one, that stays.
+pub fn go_before_workers() {
     #![allow(unsafe_code)] // neither std nor rustix has these calls
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
     // SAFETY: plain numbers, for which zero is a value.
@@ -39,8 +46,16 @@ pub fn short_turns() {
     if known && attributes.sched_policy == libc::SCHED_OTHER as u32 {
         attributes.sched_runtime = TURN;
         attributes.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-        // SAFETY: the kernel reads as many bytes as `size` says within them. Older kernels, and policies that forbid it, change nothing.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+        let own = attributes.sched_nice;
+        let nices = if own == 0 { [MORE, own] } else { [own; 2] };
+        // The first that is allowed. Older kernels, and policies that forbid both, change nothing.
+        for nice in nices {
+            attributes.sched_nice = nice;
+            // SAFETY: the kernel reads as many bytes as `size` says within them.
+            if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } == 0 {
+                break;
+            }
+        }
     }
 }
 
@@ -67,11 +82,42 @@ mod tests {
         line.rsplit(':').next()?.trim().parse().ok()
     }
 
+    fn nice() -> i32 {
+        rustix::process::getpriority_process(None).unwrap()
+    }
+
+    /// Root may raise it, and who else may is said by its limit: whoever may not keeps what it had.
+    #[test]
+    fn a_thread_has_more_of_its_processor_where_it_may_and_its_children_have_not() {
+        let before = nice();
+        let may =
+            std::thread::spawn(|| rustix::process::setpriority_process(None, MORE).is_ok()).join().unwrap();
+        let more = std::thread::spawn(|| {
+            go_before_workers();
+            (nice(), std::thread::spawn(nice).join().unwrap())
+        });
+        let want = if may && before == 0 { MORE } else { before };
+        assert_eq!(more.join().unwrap(), (want, before.max(0)));
+        assert_eq!(nice(), before);
+    }
+
+    #[test]
+    fn who_was_given_another_priority_keeps_it() {
+        let given = std::thread::spawn(|| {
+            give_some_way();
+            let given = nice();
+            go_before_workers();
+            (given, nice())
+        });
+        let (given, kept) = given.join().unwrap();
+        assert_eq!(kept, given);
+    }
+
     #[test]
     fn a_thread_has_short_turns_and_its_children_ordinary_ones() {
         let Some(before) = slice() else { return };
         let turns = std::thread::spawn(|| {
-            short_turns();
+            go_before_workers();
             (slice(), std::thread::spawn(slice).join().unwrap())
         });
         let (own, child) = turns.join().unwrap();

@@ -103,7 +103,7 @@ impl Begin {
         messages: Receiver<Message>,
         opened: &Sender<Result<(), StartError>>,
     ) -> io::Result<Left> {
-        henge_io::short_turns();
+        henge_io::go_before_workers();
         let shards = Arc::clone(&self.shards);
         let server = self.open((here, lanes), messages);
         let (server, outcome) = match server {
