@@ -1,4 +1,4 @@
-//! Reads that are answered at once pass writes that have all slots.
+//! Short reads, which are answered at once, pass others that have all slots.
 
 use super::*;
 
@@ -11,8 +11,12 @@ fn two(depth: u32) -> Gate {
 }
 
 fn ask(gate: &mut Gate, ids: &mut Pending<()>, flow: u32, op: Op, now: Instant) -> RequestId {
+    ask_for(4096, gate, ids, flow, op, now)
+}
+
+fn ask_for(len: u64, gate: &mut Gate, ids: &mut Pending<()>, flow: u32, op: Op, now: Instant) -> RequestId {
     let id = ids.insert(());
-    gate.submit(Request::new(id, FlowId(flow), op, 0, 4096, now), now).unwrap();
+    gate.submit(Request::new(id, FlowId(flow), op, 0, len, now), now).unwrap();
     id
 }
 
@@ -46,6 +50,19 @@ fn a_read_waits_for_no_write_that_has_a_slot() {
         (ms(4), Duration::from_millis(2)),
         "since it was there"
     );
+}
+
+/// A long read takes many turns, or a worker: four of them have all slots, and a short one waits for none of them.
+#[test]
+fn a_short_read_waits_for_no_long_one() {
+    let (mut gate, mut ids) = (two(4), Pending::new());
+    let long: Vec<_> = (0..6).map(|_| ask_for(128 << 10, &mut gate, &mut ids, 0, Op::Read, ms(0))).collect();
+    assert_eq!(ready(&mut gate, ms(0)), long[..4]);
+    let short = ask(&mut gate, &mut ids, 1, Op::Read, ms(1));
+    assert_eq!(ready(&mut gate, ms(1)), [short]);
+    gate.complete(short, false, ms(2));
+    gate.complete(long[0], false, ms(3));
+    assert_eq!(ready(&mut gate, ms(3)), [long[4]]);
 }
 
 /// Whose limit or share holds the reads back: what others wait for stays in the scheduler's order, but for a few.
@@ -82,22 +99,24 @@ fn nobody_passes_at_other_gates() {
 }
 
 proptest::proptest! {
-    /// Whatever comes, ends, is given up or silent: reads and others each have as many places as the depth has slots, each request goes once, reads in
-    /// their order and writes in theirs, and nothing is left.
+    /// Whatever comes, ends, is given up or silent: short reads and others each have as many places as the depth has slots, each request goes once, short
+    /// reads in their order and others in theirs, and nothing is left.
     #[test]
     fn reads_and_others_each_have_the_depth(
         depth in 1_u32..5, steps in proptest::collection::vec((0_u8..12, 0_usize..64), 1..300),
     ) {
         let (mut gate, mut ids) = (two(depth), Pending::new());
-        let (mut waiting, mut under_way, mut at) = (Vec::<(RequestId, Op)>::new(), Vec::<(RequestId, Op)>::new(), 0);
+        let (mut waiting, mut under_way, mut at) = (Vec::<(RequestId, bool)>::new(), Vec::<(RequestId, bool)>::new(), 0);
         let mut in_order = true;
         let steps = steps.into_iter().chain(std::iter::repeat_n((8, 0), 1200));
         for (what, which) in steps {
             at += 1;
             match what {
                 0..4 => {
-                    let op = if what == 0 { Op::Read } else { Op::Write };
-                    waiting.push((ask(&mut gate, &mut ids, which as u32 % 2, op, ms(at)), op));
+                    let op = if what < 2 { Op::Read } else { Op::Write };
+                    let len = if what == 0 { 4096 } else { 32 << 10 };
+                    let id = ask_for(len, &mut gate, &mut ids, which as u32 % 2, op, ms(at));
+                    waiting.push((id, what == 0));
                 }
                 4..9 if !under_way.is_empty() => {
                     gate.complete(under_way.swap_remove(which % under_way.len()).0, false, ms(at));
@@ -112,15 +131,15 @@ proptest::proptest! {
                 _ => {}
             }
             for id in ready(&mut gate, ms(at)) {
-                let (_, op) = *waiting.iter().find(|(other, _)| *other == id).expect("it waited");
+                let (_, short) = *waiting.iter().find(|(other, _)| *other == id).expect("it waited");
                 if in_order {
-                    let first = waiting.iter().find(|(_, other)| *other == op);
+                    let first = waiting.iter().find(|(_, other)| *other == short);
                     proptest::prop_assert_eq!(first.map(|(id, _)| *id), Some(id));
                 }
                 waiting.retain(|(other, _)| *other != id);
-                under_way.push((id, op));
+                under_way.push((id, short));
             }
-            let reads = under_way.iter().filter(|(_, op)| *op == Op::Read).count() as u32;
+            let reads = under_way.iter().filter(|(_, short)| *short).count() as u32;
             proptest::prop_assert!(reads <= depth + gate.silent() && under_way.len() as u32 - reads <= depth + gate.silent());
             proptest::prop_assert_eq!(gate.in_flight() as usize, under_way.len());
             proptest::prop_assert_eq!(gate.queued() + gate.stalled() as usize, waiting.len());

@@ -134,7 +134,7 @@ impl Pools {
             gate.set_pending_max(PENDING_MAX);
             gate.leave_pending();
             gate.set_patience(pool.medium.patience());
-            // Through the page cache a write needs a worker, and a read of what is there does not.
+            // Through the page cache a write needs a worker, and a short read of what is there does not.
             if !pool.direct && pool.medium.is_device() && pool.emulated.is_none() {
                 gate.let_reads_pass();
             }
