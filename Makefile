@@ -37,7 +37,7 @@ help: ## This list
 REGISTERED = crates/henge-node/src/fronts/*.rs crates/henge-backend/src/registry/*.rs crates/henge-core/src/terms/*.rs
 
 setup: ## Install the packages that build and tests need (Debian)
-	@./tools/setup
+	@./tools/setup $(if $(filter setup,$(MAKECMDGOALS)),again)
 
 web: ## The web page, to be embedded by the next build; without Node.js 18 and npm a plain page takes its place
 	@if [ -n "$$(find web/src web/public web/index.html web/package-lock.json -newer web/dist/index.html 2>/dev/null)" ] || [ ! -f web/dist/index.html ]; then \
