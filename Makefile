@@ -55,13 +55,11 @@ demo: setup web ## See it work: three tenants on emulated disk arrays, under thr
 # Many tests wait for a child, a socket or a sync: more at once than there are processors leave none idle.
 test: export RUST_TEST_THREADS ?= $(shell expr 3 \* $$(nproc))
 test: setup ## Format, lints, unit, property, documentation and end-to-end tests
-	$(CARGO) fmt --check
-	rustfmt --check --edition 2024 $(REGISTERED)
 	$(CARGO) test --locked --workspace --no-run
-	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target test-units test-crates test-command test-examples lint
+	@$(MAKE) --no-print-directory --jobs --keep-going --output-sync=target test-units test-crates test-command test-examples format lint
 
 # What `make test` does side by side, once everything is compiled. Tests from outside are called `it`, and by what they are about.
-.PHONY: test-units test-crates test-command test-examples lint
+.PHONY: test-units test-crates test-command test-examples format lint
 test-units:
 	$(CARGO) test --locked --workspace --lib --bins
 test-crates:
@@ -70,6 +68,9 @@ test-command:
 	$(CARGO) test --locked --workspace --test '[!i]*'
 test-examples:
 	$(CARGO) test --locked --workspace --doc
+format:
+	$(CARGO) fmt --check
+	rustfmt --check --edition 2024 $(REGISTERED)
 # Cargo does one build at a time, and the lints' is the long one: it begins last. The documentation takes what clippy has checked, and nothing is
 # checked again: it has the same driver, the same words for it, and by `--examples` the same features as all targets.
 lint: CHECKED = driver="$$(rustc --print sysroot)/bin/clippy-driver"; if [ -x "$$driver" ]; then \
