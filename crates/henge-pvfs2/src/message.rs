@@ -6,7 +6,7 @@
 use crate::capability::{Capability, Credential, Hints};
 use crate::distribution::Distribution;
 use crate::file_request::{FileRequest, STEPS_MAX, STEPS_QUICK};
-use crate::op::Op;
+use crate::op::{Op, UNSTUFF};
 use crate::wire::{Malformed, Reader};
 use henge_core::Duration;
 
@@ -189,7 +189,7 @@ pub enum RequestBody {
     Io(Box<IoRequest>),
     /// A read or write that could not be decoded: what it moves is not known.
     UnreadIo,
-    /// Attributes of an object, asked for by a user: the one place where a data path meets user ids.
+    /// Attributes of an object, asked for by a user (GETATTR, UNSTUFF): the one place where a data path meets user ids.
     GetAttr {
         /// The object.
         handle: u64,
@@ -261,7 +261,7 @@ impl Request {
         let body = match op {
             Op::Io => RequestBody::Io(Box::new(IoRequest::read(r, false)?)),
             Op::SmallIo => RequestBody::Io(Box::new(IoRequest::read(r, true)?)),
-            Op::GetAttr if version == Version::V7000 => {
+            Op::GetAttr | UNSTUFF if version == Version::V7000 => {
                 let handle = r.u64("GETATTR handle")?;
                 r.pad(8)?; // fs_id, mask
                 RequestBody::GetAttr { handle, credential: Credential::read(r)? }

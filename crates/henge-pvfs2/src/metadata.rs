@@ -3,7 +3,7 @@
 use crate::capability::{Capability, Credential};
 use crate::connection::News;
 use crate::message::{Response, ServerLimits};
-use crate::op::Op;
+use crate::op::{Op, UNSTUFF};
 use crate::wire::Reader;
 use std::collections::BTreeMap;
 
@@ -113,12 +113,56 @@ impl Metadata {
             }
             What::Other => None,
             What::GetAttr(credential) => {
-                let Ok(Response::Other { op: Op::GetAttr }) = Response::parse(head) else { return None };
+                let Ok(Response::Other { op: Op::GetAttr | UNSTUFF }) = Response::parse(head) else {
+                    return None;
+                };
                 let mut r = Reader::new(head);
                 r.pad(GETATTR_CAPABILITY).ok()?;
                 let capability = Capability::read(&mut r).ok().filter(|c| c.issuer.starts_with(b"S:"))?;
                 Some(News::Identity { capability: Box::new(capability), credential })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::connection::{Connection, News};
+    use crate::frame::{HEADER_LEN, Header, Mode};
+
+    fn message(header: Header, payload: &str) -> Vec<u8> {
+        let digits: Vec<u8> = payload.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte = |two: &[u8]| {
+            let two = str::from_utf8(two).expect("digits");
+            u8::from_str_radix(two, 16).expect("two digits")
+        };
+        let payload: Vec<u8> = digits.chunks(2).map(byte).collect();
+        let header = Header { size: payload.len() as u64, ..header }.to_bytes();
+        assert_eq!(header.len(), HEADER_LEN);
+        [&header[..], &payload].concat()
+    }
+
+    /// UNSTUFF of a client of OrangeFS 2.10 and its answer, as they were seen (`FileStuffing yes`, a file of user 20001 that grows beyond its first
+    /// strip). The client goes on with the capability in the answer. Before, nobody knew whose its reads and writes were from there on.
+    #[test]
+    fn who_lets_a_file_grow_out_of_its_first_server_is_known() {
+        let request = "581b0000020000002600000000000000 04000000533a62310000000000000000173a3171000000000000000000000000
+            587f0b6b000000000f00000002000000f7ffffffffffff0f0000000000000048 00000000
+            f7ffffffffffff0f173a3171402c4000 0000000000000000214e000001000000214e000004000000433a766d0000000000000000
+            108b0b6b0000000000000000000000000000000000000000";
+        let answer = "581b0000020000002600000000000000 214e0000214e0000ff01000000000000
+            007d0b6b00000000007d0b6b00000000007d0b6b000000007f1c400001000000
+            04000000533a62310000000000000000173a3171000000000000000000000000587f0b6b00000000 0f00000003000000
+            f7ffffffffffff0f000000000000004881ffffffffffff47
+            0d00000073696d706c655f737472697065000000000000000001000000000002 00000000000000000000004881ffffffffffff47
+            0000000000000000";
+        let mut connection = Connection::new();
+        let header = |mode| Header { mode, tag: 11, size: 0 };
+        let request = message(header(Mode::Unexpected), request);
+        assert_eq!(connection.from_client(&request).len, request.len());
+        let (step, news) = connection.from_server(&message(header(Mode::Eager), answer));
+        let Some(News::Identity { capability, credential }) = news else { panic!("{step:?} {news:?}") };
+        assert_eq!((credential.uid, credential.gid), (20_001, Some(20_001)));
+        assert_eq!(capability.handles, [0x0fff_ffff_ffff_fff7, 0x4800 << 48, 0x47ff_ffff_ffff_ff81]);
     }
 }

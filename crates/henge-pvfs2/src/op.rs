@@ -21,6 +21,9 @@ pub enum Op {
     Other(i32),
 }
 
+/// A file grows out of its first server: asks and answers as GETATTR does, and its client goes on with the capability in the answer.
+pub(crate) const UNSTUFF: Op = Op::Other(38);
+
 impl Op {
     /// From its number.
     pub const fn from_number(n: i32) -> Op {
