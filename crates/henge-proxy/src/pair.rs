@@ -224,8 +224,9 @@ impl Pair {
         self.send_released(&[]).map(drop)
     }
 
-    /// Moves what can be moved from the server; what was learnt is appended to `news`.
-    pub fn move_from_server(&mut self, conduit: &mut Conduit, news: &mut Vec<News>) -> io::Result<()> {
+    /// Moves what can be moved from the server; what was learnt is appended to `news`. Whether it stopped since peers should hear of it before the
+    /// client does: the answer with a capability waits here until this is called again.
+    pub fn move_from_server(&mut self, conduit: &mut Conduit, news: &mut Vec<News>) -> io::Result<bool> {
         self.client.flush(conduit)?;
         while !self.is_choked(Towards::Client) {
             let dry = self.splice(Towards::Client, conduit, news)?;
@@ -247,6 +248,11 @@ impl Pair {
                 }
                 passed += step.len;
             }
+            if news.iter().any(|heard| matches!(heard, News::Identity { .. })) {
+                self.client.queue(&input[..passed]);
+                self.server.keep(&conduit.unread[passed..len]);
+                return Ok(true);
+            }
             let data_follows = !self.connection.is_opaque() && self.connection.bulk_from_server() > 0;
             self.client.send(&input[..passed], data_follows)?;
             self.send_answers()?;
@@ -255,7 +261,7 @@ impl Pair {
                 break;
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn from(&mut self, towards: Towards) -> &mut Side {

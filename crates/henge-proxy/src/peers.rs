@@ -497,6 +497,13 @@ impl Peers {
         }
     }
 
+    /// Tells them now what waits to be told.
+    pub fn tell(&mut self, now: Instant) {
+        if self.due.unsent {
+            self.send(now);
+        }
+    }
+
     /// Writes what there is to say.
     fn send(&mut self, now: Instant) {
         self.due.unsent = false;

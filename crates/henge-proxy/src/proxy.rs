@@ -328,25 +328,26 @@ impl Proxy {
                 charge_stray(self, slot, now);
                 return Ok(());
             };
-            let flow = self.flow_of(slot, &held.request);
+            let flow = self.flow_of(slot, &held.request, now);
             self.take_in(Refused { pair: slot, held, flow, since: now }, now);
         }
     }
 
     fn move_from_server(&mut self, slot: usize, now: Instant) -> io::Result<()> {
         let mut news = std::mem::take(&mut self.pairs.news);
-        let result = match self.pairs.open.in_slot(slot as u32) {
-            Some(id) => self
-                .pairs
-                .open
-                .get_mut(id)
-                .expect("just found")
-                .move_from_server(&mut self.pairs.conduit, &mut news),
-            None => Ok(()),
+        let result = loop {
+            let Some(id) = self.pairs.open.in_slot(slot as u32) else { break Ok(()) };
+            let pair = self.pairs.open.get_mut(id).expect("just found");
+            let moved = pair.move_from_server(&mut self.pairs.conduit, &mut news);
+            for heard in news.drain(..) {
+                self.heard(slot, heard, now);
+            }
+            match moved {
+                Ok(true) => self.peers.iter_mut().for_each(|peers| peers.tell(now)),
+                Ok(false) => break Ok(()),
+                Err(why) => break Err(why),
+            }
         };
-        for heard in news.drain(..) {
-            self.heard(slot, heard, now);
-        }
         self.pairs.news = news;
         charge_stray(self, slot, now);
         result

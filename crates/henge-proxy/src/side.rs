@@ -100,6 +100,11 @@ impl Side {
         Ok(())
     }
 
+    /// Keeps bytes that are to be written at the next [`flush`](Self::flush).
+    pub fn queue(&mut self, bytes: &[u8]) {
+        self.outbox.extend(bytes);
+    }
+
     /// Takes `bytes` bytes out of the conduit's pipe. The rest, which the socket does not take now, waits.
     pub fn take_from(&mut self, conduit: &mut Conduit, bytes: usize, more: bool) -> io::Result<()> {
         let mut left = bytes;

@@ -24,14 +24,26 @@ pub(crate) fn io(tag: i64, direction: Direction, len: u64) -> Vec<u8> {
 
 /// Every other byte.
 pub(crate) fn strided(tag: i64, len: u64) -> Vec<u8> {
-    request(tag, Direction::Read, len, Hints::default(), FileRequest::vector(len as i32, 1, 2))
+    let pieces = FileRequest::vector(len as i32, 1, 2);
+    request(tag, Direction::Read, len, (Hints::default(), Capability::default()), pieces)
 }
 
 pub(crate) fn hinted(tag: i64, direction: Direction, len: u64, hints: Hints) -> Vec<u8> {
-    request(tag, direction, len, hints, FileRequest::contiguous())
+    request(tag, direction, len, (hints, Capability::default()), FileRequest::contiguous())
 }
 
-fn request(tag: i64, direction: Direction, len: u64, hints: Hints, file_request: FileRequest) -> Vec<u8> {
+/// A read by whoever was given this.
+pub(crate) fn allowed(tag: i64, len: u64, by: &Capability) -> Vec<u8> {
+    request(tag, Direction::Read, len, (Hints::default(), by.clone()), FileRequest::contiguous())
+}
+
+fn request(
+    tag: i64,
+    direction: Direction,
+    len: u64,
+    (hints, capability): (Hints, Capability),
+    file_request: FileRequest,
+) -> Vec<u8> {
     let io = IoRequest {
         small: false,
         direction,
@@ -48,7 +60,7 @@ fn request(tag: i64, direction: Direction, len: u64, hints: Hints, file_request:
     let request = Request {
         version: Version::V7000,
         op: Op::Io,
-        capability: Capability::default(),
+        capability,
         user: None,
         hints,
         body: RequestBody::Io(Box::new(io)),

@@ -87,7 +87,7 @@ impl Proxy {
             let pair = self.pairs.get_mut(slot).expect("just added");
             match held_by(pair.connection.from_client(&message).what) {
                 Some((tag, request)) => {
-                    let flow = self.flow_of(slot, &request);
+                    let flow = self.flow_of(slot, &request, now);
                     self.take_in(
                         Refused { pair: slot, held: Held { tag, request, message }, flow, since: now },
                         now,

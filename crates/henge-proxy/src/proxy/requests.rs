@@ -144,13 +144,19 @@ impl Requests {
 
 impl Proxy {
     /// Whose a request is: by port or address, else by user, else `other`.
-    pub(super) fn flow_of(&mut self, slot: usize, request: &henge_pvfs2::Request) -> usize {
+    pub(super) fn flow_of(&mut self, slot: usize, request: &henge_pvfs2::Request, now: Instant) -> usize {
         let other = self.config.flows.len() - 1;
         let pair = self.pairs.get_mut(slot).expect("a request comes from a pair");
         if let Some(flow) = pair.flow {
             return flow;
         }
-        let user = match (request.user, self.owners.of(&request.capability)) {
+        let mut owner = self.owners.of(&request.capability);
+        if owner == Owner::Unknown && request.user.is_none() && !request.capability.is_null() {
+            // Peers tell of it before its client has it. Where the look fails, the loop's own says so.
+            let _ = self.take_in_told(now);
+            owner = self.owners.of(&request.capability);
+        }
+        let user = match (request.user, owner) {
             (Some(user), _) => Some(user.uid),
             (None, Owner::User(uid)) => Some(uid),
             (None, Owner::Unknown) => None,
@@ -249,10 +255,14 @@ impl Proxy {
 
     /// Takes in what peers told, where the gate is about to choose or a while has passed.
     pub(super) fn hear_peers(&mut self, now: Instant) -> io::Result<()> {
-        let Some(peers) = &mut self.peers else { return Ok(()) };
-        if self.waiter.busy && !peers.is_due(now) {
+        if self.waiter.busy && self.peers.as_ref().is_some_and(|peers| !peers.is_due(now)) {
             return Ok(());
         }
+        self.take_in_told(now)
+    }
+
+    fn take_in_told(&mut self, now: Instant) -> io::Result<()> {
+        let Some(peers) = &mut self.peers else { return Ok(()) };
         let looked = peers.look(now);
         for news in peers.told.drain(..) {
             match news {

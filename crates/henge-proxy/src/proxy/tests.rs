@@ -2,6 +2,7 @@ mod metadata;
 mod patience;
 mod slots;
 mod transfers;
+mod users;
 
 use super::*;
 use crate::pair::tests::{hinted, io};
@@ -58,13 +59,19 @@ impl World {
             [[listen]]\naddress = \"127.0.0.1:0\"\nflow = \"app\"\n{port}\n",
             server.local_addr().expect("its address")
         );
+        World::before(server, text).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// With a whole configuration.
+    fn before(server: TcpListener, text: String) -> Result<World, ProxyError> {
         let config = Config::parse(Source::new("proxy.toml", text)).unwrap_or_else(|e| panic!("{e}"));
-        let proxy = Proxy::new(Config { state_dir: None, ..config }).unwrap_or_else(|e| panic!("{e}"));
+        let proxy = Proxy::new(Config { state_dir: None, ..config })?;
         let near = TcpStream::connect(server.local_addr().expect("its address")).expect("connected");
         near.set_nodelay(true).expect("a socket");
         let probe = (near, server.accept().expect("it came").0);
         stay_at_this_processor();
-        World { proxy, server, now: Instant::from_nanos(1), probe, _closes: crate::children::none_begins() }
+        let now = Instant::from_nanos(1);
+        Ok(World { proxy, server, now, probe, _closes: crate::children::none_begins() })
     }
 
     fn connect(&mut self) -> (TcpStream, TcpStream) {
