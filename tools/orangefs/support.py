@@ -14,6 +14,7 @@ from waiting import until
 HENGE = os.path.abspath(os.environ.get("HENGE", "target/release/henge"))
 ORANGEFS = pathlib.Path(os.environ.get("ORANGEFS", "/opt/orangefs"))
 MOUNT = "/mnt/orangefs"  # a name for clients' library: nothing is mounted
+ROOT = 1_048_576  # the handle of a file system's root
 
 DEFAULTS = """<Defaults>
     UnexpectedRequests 50
@@ -35,14 +36,16 @@ DEFAULTS = """<Defaults>
 <Aliases>
 {aliases}
 </Aliases>
-<FileSystem>
-    Name orangefs
-    ID 1899051543
-    RootHandle 1048576
+"""
+SYSTEM = """<FileSystem>
+    Name {name}
+    ID {id}
+    RootHandle {root}
     FileStuffing {stuffing}
     DistrDirServersInitial 1
     DistrDirServersMax 1
     DistrDirSplitSize 100
+    {options}
     <MetaHandleRanges>
 {metas}
     </MetaHandleRanges>
@@ -72,7 +75,8 @@ def free_ports(count):
 class Servers:
     """Metadata servers, data servers, and such as are both; the zones of applications name the ports of proxies."""
 
-    def __init__(self, dir, metas=1, datas=4, both=0, apps=("one",), home=ORANGEFS, defaults="", trove="alt-aio", stuffing="no"):
+    def __init__(self, dir, metas=1, datas=4, both=0, apps=("one",), home=ORANGEFS, defaults="", trove="alt-aio", stuffing="no", systems=1, options="",
+                 by_rule=()):
         self.dir, self.home, self.apps = pathlib.Path(dir), pathlib.Path(home), list(apps)
         self.dir.mkdir(parents=True, exist_ok=True)
         self.names = [f"m{i}" for i in range(metas)] + [f"d{i}" for i in range(datas)] + [f"b{i}" for i in range(both)]
@@ -82,6 +86,7 @@ class Servers:
         self.is_data = {name: name[0] in "db" for name in self.names}
         self.process = {}
         self.conf = self.dir / "fs.conf"
+        self.systems, self.options, self.by_rule = systems, options, by_rule
         self.conf.write_text(self.text(defaults, trove, stuffing))
         try:
             for name in self.names:
@@ -104,7 +109,10 @@ class Servers:
             for i, name in enumerate(names):
                 ranges.append(f"        Range {name} {first + i * step}-{first + (i + 1) * step - 1}")
         join = "\n".join
-        text = DEFAULTS.format(defaults=defaults, aliases=join(aliases), metas=join(metas), datas=join(datas), trove=trove, stuffing=stuffing)
+        text = DEFAULTS.format(defaults=defaults, aliases=join(aliases))
+        for i in range(self.systems):
+            name, id = f"orangefs{i + 1 if i else ''}", 1_899_051_543 + i
+            text += SYSTEM.format(name=name, id=id, root=ROOT, metas=join(metas), datas=join(datas), trove=trove, stuffing=stuffing, options=self.options)
         return text + join(options) + "\n"
 
     def run(self, *command):
@@ -137,8 +145,8 @@ def listens(port):
 class Proxy:
     """Before one server; of a cluster of as many as there are data servers, where `sync` says how."""
 
-    def __init__(self, servers, name, flows, scheduler="sfq = { depth = 4 }", sync=None, more="", links=None):
-        self.servers, self.name = servers, name
+    def __init__(self, servers, name, flows, scheduler="sfq = { depth = 4 }", sync=None, more="", links=None, link="127.0.0.1", tables=""):
+        self.servers, self.name, self.link, self.tables = servers, name, link, tables
         self.flows, self.scheduler, self.sync, self.more, self.links = flows, scheduler, sync, more, links or {}
         self.file, self.control = servers.dir / f"{name}.toml", servers.dir / f"{name}.sock"
         self.write()
@@ -149,15 +157,16 @@ class Proxy:
         text = f'server = "127.0.0.1:{s.port[self.name]}"\ncontrol = "{self.control}"\nscheduler = {{ {self.scheduler} }}\n'
         text += f'state_dir = "{s.dir}"\n{self.more}\n'
         if self.sync and self.name in self.links:
-            text += f'sync = {self.sync}\n[cluster]\nnode = "{self.name}"\nsecret = "correct horse battery"\nlisten = "127.0.0.1:{self.links[self.name]}"\n'
+            text += f'sync = {self.sync}\n[cluster]\nnode = "{self.name}"\nsecret = "correct horse battery"\nlisten = "{self.link}:{self.links[self.name]}"\n'
             for other, port in self.links.items():
                 if other != self.name:
-                    text += f'[[peer]]\nname = "{other}"\naddress = "127.0.0.1:{port}"\n'
+                    text += f'[[peer]]\nname = "{other}"\naddress = "{self.link}:{port}"\n'
         for flow, contract in self.flows.items():
             text += f'[[flow]]\nname = "{flow}"\ncontract = {{ {contract} }}\n'
         for app, port in s.proxy_port[self.name].items():
-            text += f'[[listen]]\naddress = "127.0.0.1:{port}"\nflow = "{app}"\n'
-        self.file.write_text(text)
+            text += f'[[listen]]\naddress = "127.0.0.1:{port}"\n'
+            text += "" if app in s.by_rule else f'flow = "{app}"\n'
+        self.file.write_text(text + self.tables)
 
     def start(self):
         log = open(self.servers.dir / f"{self.name}.proxy", "ab")
@@ -184,8 +193,8 @@ class Proxy:
 class Bed:
     """Servers with a proxy before each, in a folder in memory."""
 
-    def __init__(self, dir, flows, sync=None, scheduler="sfq = { depth = 4 }", more="", home=ORANGEFS, client=None, **servers):
-        self.proxies, self.copies = {}, 0
+    def __init__(self, dir, flows, sync=None, scheduler="sfq = { depth = 4 }", more="", home=ORANGEFS, client=None, link="127.0.0.1", tables="", **servers):
+        self.proxies, self.copies, self.link, self.tables = {}, 0, link, tables
         self.servers = Servers(dir, apps=list(flows), home=home, **servers)
         self.dir, self.client = self.servers.dir, pathlib.Path(client or home)
         try:
@@ -198,7 +207,7 @@ class Bed:
         data = [name for name in self.servers.names if self.servers.is_data[name]]
         links = dict(zip(data, free_ports_apart(len(data), self.servers))) if sync else {}
         for name in self.servers.names:
-            self.proxies[name] = Proxy(self.servers, name, flows, scheduler, sync, more, links)
+            self.proxies[name] = Proxy(self.servers, name, flows, scheduler, sync, more, links, self.link, self.tables)
         if sync:
             for name in data:
                 until(f"the links of {name}", lambda name=name: self.proxies[name].status()["linked"] == len(data) - 1, 20)
@@ -206,7 +215,9 @@ class Bed:
 
     def ready(self):
         for app in self.servers.apps:
-            self.tab(app).write_text(f"tcp-{app}://127.0.0.1:{self.servers.proxy_port[self.servers.names[0]][app]}/orangefs {MOUNT} pvfs2 defaults 0 0\n")
+            port = self.servers.proxy_port[self.servers.names[0]][app]
+            numbers = ["", *range(2, self.servers.systems + 1)]
+            self.tab(app).write_text("".join(f"tcp-{app}://127.0.0.1:{port}/orangefs{n} {MOUNT}{n} pvfs2 defaults 0 0\n" for n in numbers))
 
         first = self.servers.port[self.servers.names[0]]
         self.tab("srv").write_text(f"tcp-srv://127.0.0.1:{first}/orangefs {MOUNT} pvfs2 defaults 0 0\n")  # past all proxies

@@ -4,7 +4,7 @@ import re
 import socket
 import struct
 
-from support import MOUNT
+from support import MOUNT, ROOT
 
 UNEXPECTED, EAGER, RENDEZVOUS = 2, 4, 8
 READ, WRITE = 1, 2
@@ -48,6 +48,7 @@ class File:
         self.meta = int(re.search(r"Handle +: (\d+)", bed.run(app, "pvfs2-stat", f"{MOUNT}/{name}")).group(1))
         said = bed.run(app, "pvfs2-viewdist", "-f", f"{MOUNT}/{name}")
         self.data = [int(handle) for handle in re.findall(r"handle: (\d+)", said)]
+        self.name, self.root, self.entries = name, ROOT, 0
 
 
 class Wire:
@@ -55,8 +56,8 @@ class Wire:
 
     FS = 1_899_051_543
 
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), 10)
+    def __init__(self, port, host="127.0.0.1"):
+        self.socket = socket.create_connection((host, port), 10)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.tag = 100
 
