@@ -65,10 +65,13 @@
 //! clients always. Thresholds are guesses about a device. Here the promises
 //! themselves are the thresholds, only those are held back whom no promise covers, and a promise that no pace keeps costs the others nothing.
 
+mod newcomer;
 mod pace;
+mod quiet;
 mod shares;
 mod watched;
 
+use self::newcomer::{Apart, Newcomer};
 use self::pace::{NEARLY, Pace, Searched};
 use self::shares::Shares;
 use self::watched::{Judged, Promise, Watched};
@@ -171,12 +174,13 @@ impl Window {
         let wants = flow.promise.is_firm() || flow.share.protected;
         self.seen.flows += 1;
         self.seen.firm += u32::from(wants);
-        if !flow.is_exempt() {
+        if !flow.is_exempt() && !flow.share.protected {
             let instead = self.seen.gone.min(weight);
             self.seen.others += weight - instead;
             self.seen.gone -= instead;
         }
         self.seen.protected += if flow.share.protected { weight } else { 0 };
+        self.seen.beside += if flow.share.goes_beside() { weight } else { 0 };
         self.judges(id, wants);
     }
 
@@ -210,7 +214,8 @@ impl Window {
     /// A flow is removed: whoever comes in its place counts instead of it.
     fn left(&mut self, id: FlowId, flow: &Watched) {
         if flow.window.number == self.number {
-            self.seen.gone += if flow.is_exempt() { 0 } else { u64::from(flow.promise.weight) };
+            let other = !(flow.is_exempt() || flow.share.protected);
+            self.seen.gone += if other { u64::from(flow.promise.weight) } else { 0 };
             if let Some(at) = self.active.iter().position(|other| *other == id) {
                 self.active.remove(at);
                 self.promised -= usize::from(at < self.promised);
@@ -232,8 +237,9 @@ struct Seen {
     /// How many of their requests are over, and how long they took at the device, in ns.
     done: u64,
     service: u64,
-    /// Weights of those who are not held back for the sake of theirs.
+    /// Weights of those for the sake of whose shares others are held back, and of those of them who are not held back themselves.
     protected: u64,
+    beside: u64,
     /// Weights of others that were removed, and that nobody has taken the place of.
     gone: u64,
     /// What all requests that are over cost, and how long they were at the device, in ns.
@@ -319,12 +325,18 @@ impl Kept {
         if time < LONG && self.window.active.iter().any(few) {
             return;
         }
+        if shares && self.shares.newcomer.is_some() {
+            return self.conclude_newcomer(now);
+        }
         if !self.window.contended() {
-            self.shares.trial = false;
+            self.end_trial();
         } else if shares && (self.shares.trial || !paced) {
             self.consider(now, time);
-        } else if !(shares && self.look_again(now, time)) {
+        } else {
             self.judge(now, time);
+            if shares {
+                self.look_at_who_came(now, time);
+            }
         }
         if !paced {
             self.pace.set_turn(self.window.seen.service, self.window.seen.done);
@@ -337,6 +349,10 @@ impl Kept {
         let all = self.judge_all(now, time);
         self.pace.forget();
         self.pace.window_over(self.window.seen.cost, time);
+        if shares && self.bound_who_takes_much(all.kept, now, time) {
+            self.forgive();
+            return self.pace.settle(self.inside, now);
+        }
         let smaller = self.pace.allowed;
         match self.pace.search {
             // Nobody is judged, or there is nobody to hold back.
@@ -391,6 +407,10 @@ impl Kept {
     fn give_up(&mut self, now: Instant) {
         if self.weights_count() {
             self.pace.patience.0 = shares::TRIAL * self.pace.turn;
+            if self.are_apart() {
+                // Nothing is measured anew while several sets are there: all begins anew.
+                (self.pace.allowed, self.pace.search) = (NO_END, None);
+            }
             return;
         }
         for id in &self.window.active {
@@ -428,24 +448,32 @@ impl DepthController for Kept {
         let pace = if contended && wanted { self.pace.allowed } else { NO_END };
         let others = self.window.others();
         let bounds = self.firm > 0 || self.shares.wanted;
+        let apart = match &self.shares.newcomer {
+            Some(newcomer) if pace != NO_END => newcomer.admits(request.flow, self.pace.turn, now),
+            _ => Apart::Not,
+        };
         let flow = self.flows.get_mut(request.flow)?;
         let mut later = None;
         let many = flow.inside >= most;
-        let exempt = flow.goes_beside(request, pace != NO_END, many, now);
-        if bounds && !exempt {
+        let exempt = apart != Apart::Held && flow.goes_beside(request, pace != NO_END, many, now);
+        if let Apart::Held = apart {
+            later = Some(Newcomer::again(self.pace.turn, now));
+        } else if bounds && !exempt {
             if many {
                 later = Some(now + AGAIN);
-            } else if pace != NO_END {
-                let weight = u64::from(flow.promise.weight);
-                let own = u128::from(pace) * u128::from(weight) / u128::from(others.max(weight));
-                later = flow.comes_in(request, &self.pace, own as u64, now);
-                self.pace.pressed |= later.is_some();
+            } else if pace != NO_END && apart != Apart::Goes {
+                let own = flow.part_of(pace, others);
+                later = flow.comes_in(request, &self.pace, own, now);
+                self.pace.pressed |= later.is_some() && !flow.share.protected;
+                if let (Some(next), Apart::Soon(begin)) = (later, apart) {
+                    later = Some(next.min(begin));
+                }
             }
         }
         if later.is_none() {
             flow.inside += 1;
             self.inside += u32::from(!flow.promise.is_firm());
-            self.window.seen.cost += if exempt { 0 } else { work(request) };
+            self.window.seen.cost += if exempt || flow.share.protected { 0 } else { work(request) };
         }
         later
     }
@@ -455,15 +483,16 @@ impl DepthController for Kept {
     fn dispatched(&mut self, flow: FlowId, wait: Duration, in_flight: u32, now: Instant) {
         (self.in_flight, self.heard) = (in_flight, now);
         self.went(flow);
+        let since = self.window.since;
         let Some(flow) = self.watched(flow) else { return };
         if flow.in_flight == 0 {
             // It had nothing here from then on until this request came; what a client needs to ask for the next one is no idleness.
-            let gap = (now - wait).since(flow.free_since).as_nanos();
+            let gap = (now - wait).since(flow.free_since.max(since)).as_nanos();
             let own = flow.window.latencies.checked_div(flow.window.over).unwrap_or(0);
             flow.window.idle += gap.saturating_sub(own);
         }
         flow.in_flight += 1;
-        if !flow.share.protected {
+        if !flow.share.goes_beside() {
             flow.loud += 1;
             self.shares.quiet.loud += 1;
         }
@@ -478,6 +507,10 @@ impl DepthController for Kept {
         let Some(flow) = self.watched(request.flow) else { return };
         let exempt = flow.is_exempt();
         flow.over(request, service, quiet, now);
+        let alone = in_flight <= flow.in_flight;
+        if let Some(newcomer) = &mut self.shares.newcomer {
+            newcomer.over(request, alone, self.pace.turn, now);
+        }
         if !exempt {
             self.window.seen.done += 1;
             self.window.seen.service += service.as_nanos();
@@ -497,6 +530,7 @@ impl DepthController for Kept {
         self.left(flow, now);
     }
     fn set_flow(&mut self, flow: FlowId, contract: Option<&Contract>) {
+        self.shares.newcomer.take_if(|newcomer| newcomer.is_of(flow));
         let Some(contract) = contract else {
             let gone = self.flows.remove(flow);
             if let Some(gone) = &gone {

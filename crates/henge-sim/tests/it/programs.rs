@@ -2,7 +2,7 @@
 //!
 //! `HENGE_PROGRAMS=1000 cargo test -p henge-sim --test it programs` tries so many for each device, scheduler and victim, and `HENGE_SEED=2` others.
 //! `HENGE_CELLS=device,scheduler,victim` picks. `… programs::table -- --ignored --nocapture` shows all that break a promise, unshrunk. On hard disks
-//! promises are kept some seconds after an attack began: `HENGE_WARM_MS=12000`.
+//! promises are kept some seconds after an attack began, and not in each second: `HENGE_WARM_MS=12000 HENGE_SECONDS=20`.
 
 use crate::attackers::{little, promised, settings};
 use crate::isolation::{ATTACKERS, Load, VICTIMS, World, alone, load};
@@ -102,9 +102,14 @@ impl Cell {
         }
     }
 
-    /// The victim's worse of two seconds after three, as part of what it is due.
+    /// The victim's worst second, as part of what it is due.
     fn least(&self, disks: &[Steps], seed: u64) -> f64 {
-        const SECONDS: u64 = 2;
+        self.seconds(disks, seed).into_iter().fold(f64::MAX, f64::min)
+    }
+
+    /// The victim's two seconds after three, as parts of what it is due.
+    fn seconds(&self, disks: &[Steps], seed: u64) -> Vec<f64> {
+        let seconds = number("HENGE_SECONDS", 2);
         let warm = number("HENGE_WARM_MS", 3000);
         let due = self.due(disks.len());
         let mut world = World::new(self.device, self.scheduler, &settings(self.scheduler), seed);
@@ -113,7 +118,7 @@ impl Cell {
         world.measure(Duration::from_millis(warm));
         let start = world.now();
         let mut next = vec![(0, 200); disks.len()];
-        for t in 0..warm + 1000 * SECONDS {
+        for t in 0..warm + 1000 * seconds {
             for (disk, (steps, (step, at))) in disks.iter().zip(&mut next).enumerate() {
                 if *at == t {
                     let (act, pause) = steps[*step % steps.len()];
@@ -123,8 +128,8 @@ impl Cell {
             }
             world.run_to(start + Duration::from_millis(t + 1));
         }
-        world.measured(SECONDS);
-        world.of(0).seconds.iter().map(|n| *n as f64 / due).fold(f64::MAX, f64::min)
+        world.measured(seconds);
+        world.of(0).seconds.iter().map(|n| *n as f64 / due).collect()
     }
 
     fn act(&self, world: &mut World, disk: usize, act: Act) {
@@ -201,24 +206,27 @@ fn table() {
     let wanted = number("HENGE_WANTED", 950) as f64 / 1000.0;
     for (device, scheduler, victim) in cells() {
         let cell = Cell::new(device, scheduler, victim);
-        let (mut runner, mut worst, mut below) = (runner(Config::default(), seed), f64::MAX, 0);
+        let (mut runner, mut below) = (runner(Config::default(), seed), 0);
+        let (mut worst, mut worst_mean) = (f64::MAX, f64::MAX);
         for n in 0..programs {
             let program = disks().new_tree(&mut runner).expect("nothing is refused").current();
             if picked.is_some_and(|picked| picked != n) {
                 continue;
             }
-            let least = cell.least(&program, seed);
-            worst = worst.min(least);
+            let seconds = cell.seconds(&program, seed);
+            let least = seconds.iter().copied().fold(f64::MAX, f64::min);
+            let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+            (worst, worst_mean) = (worst.min(least), worst_mean.min(mean));
             if least < wanted {
                 below += 1;
                 println!(
-                    "{device} {scheduler} {} seed {seed} program {n}: {least:.3} {program:?}",
+                    "{device} {scheduler} {} seed {seed} program {n}: {least:.3}, mean {mean:.3} {program:?}",
                     victim.name
                 );
             }
         }
         println!(
-            "{device} {scheduler} {} seed {seed}: {below} of {programs} below {wanted}, least {worst:.3}",
+            "{device} {scheduler} {} seed {seed}: {below} of {programs} below {wanted}, least {worst:.3}, least mean {worst_mean:.3}",
             victim.name
         );
     }
@@ -295,6 +303,80 @@ fn who_makes_a_flood_look_behind_hides_no_share() {
             let least = cell.least(program, seed);
             assert!(least >= 0.95, "{}, seed {seed}: {least} of its due", VICTIMS[victim].name);
         }
+    }
+}
+
+/// Each time that a disk came and had little, all were let go again to see who was short: `sfq` left a reader 0.62 of its share.
+#[test]
+fn who_comes_is_looked_at_while_others_are_held_back() {
+    let send = |kind, outstanding, sequential, burst| Act::Send { kind, outstanding, sequential, burst };
+    let bursts = vec![(Act::Rest, 160), (send(3, 32, true, 16), 700)];
+    let reads = vec![(send(14, 128, true, 0), 1100), (send(0, 16, false, 0), 3), (send(16, 2, false, 16), 1)];
+    let cell = Cell::new("sata-ssd", "sfq", VICTIMS[0]);
+    for seed in 3..5 {
+        let least = cell.least(&[bursts.clone(), reads.clone()], seed);
+        assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    }
+}
+
+/// Writes of 512 bytes cost little and keep dies busy. Beside a flood they are short as well as a reader is. Each of the two had little of something, so they were
+/// measured together, and the reader's due was what it does beside them: `sfq` left it 0.65 and 0.70 of its share.
+#[test]
+fn small_writes_that_are_short_as_well_hide_no_share() {
+    let send = |kind, outstanding, sequential, burst| Act::Send { kind, outstanding, sequential, burst };
+    let come_late = [
+        vec![(send(14, 16, true, 0), 64), (send(5, 16, false, 0), 1100), (send(24, 2, false, 0), 90)],
+        vec![
+            (Act::Haggle(true), 400),
+            (send(22, 64, true, 256), 150),
+            (Act::Rest, 250),
+            (Act::Anew(false), 400),
+        ],
+    ];
+    let stay = [
+        vec![(send(15, 32, false, 256), 64), (send(20, 16, true, 256), 250), (send(27, 8, true, 16), 3)],
+        vec![(send(13, 32, false, 16), 30)],
+        vec![(send(5, 8, true, 0), 1100), (send(26, 1, false, 16), 30), (send(16, 2, false, 256), 10)],
+    ];
+    let never_end = [vec![(send(5, 16, false, 0), 10_000)], vec![(send(22, 64, true, 0), 10_000)]];
+    let cell = Cell::new("sata-ssd", "sfq", VICTIMS[0]);
+    for (name, program) in [("come late", &come_late[..]), ("stay", &stay), ("never end", &never_end)] {
+        for seed in 7..9 {
+            let least = cell.least(program, seed);
+            assert!(least >= 0.95, "{name}, seed {seed}: {least} of its due");
+        }
+    }
+}
+
+/// One write of 4 KiB at a time has few of the places and of the costs, and keeps dies busy: a reader of four times the weight was behind by no share, and had 0.62
+/// of it.
+#[test]
+fn few_small_writes_that_no_share_shows_take_none() {
+    let send = |kind, outstanding, burst| Act::Send { kind, outstanding, sequential: false, burst };
+    let mixed = vec![(Act::Anew(true), 150), (send(18, 2, 0), 10), (send(13, 1, 256), 10)];
+    let writes = vec![(send(15, 32, 16), 3), (send(6, 1, 0), 2500)];
+    let cell = Cell::new("sata-ssd", "sfq", VICTIMS[0]);
+    for seed in 2..4 {
+        let least = cell.least(&[mixed.clone(), writes.clone(), vec![(Act::Haggle(false), 10)]], seed);
+        assert!(least >= 0.95, "seed {seed}: {least} of its due");
+    }
+}
+
+/// Whoever is protected, and turns to what takes more of the device, is held to no due that was measured of something else.
+#[test]
+fn who_was_measured_as_something_else_has_turns() {
+    let send = |kind, outstanding, sequential, burst| Act::Send { kind, outstanding, sequential, burst };
+    let changes = [vec![
+        (send(24, 64, false, 0), 64),
+        (Act::Anew(false), 1100),
+        (send(2, 128, false, 256), 250),
+        (send(3, 32, true, 256), 250),
+        (send(18, 16, false, 0), 250),
+    ]];
+    let cell = Cell::new("sata-ssd", "sfq", VICTIMS[0]);
+    for seed in 7..9 {
+        let least = cell.least(&changes, seed);
+        assert!(least >= 0.95, "seed {seed}: {least} of its due");
     }
 }
 

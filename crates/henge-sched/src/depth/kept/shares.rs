@@ -6,7 +6,8 @@
 //! take the device for longer than ten.
 //!
 //! **Rule.** A flow is *behind* in a window if it had less than 3/4 of its share of what was charged, or of the places at the device, and had at least an
-//! eighth of the places' number outstanding. What it would have alone nobody knows, so the others are held back for half a turn. In its last quarter,
+//! eighth of the places' number outstanding. Whoever is heavier than the average, and hardly waits at the gate, is looked at
+//! as if it were. What it would have alone nobody knows, so the others are held back for half a turn. In its last quarter,
 //! while nothing of them is at the device, the flow's work a second is its reference. It is due
 //!
 //! ```text
@@ -18,14 +19,18 @@
 //! good for a flood of so many turns. Two thirds of its due are enough for a flow that is no heavier than the others: nobody said whose requests are worth
 //! the others' waiting, and tenants who merely have more outstanding are no harm.
 //! If not, the others have a pace, from V / (W + V) of what they sent, which is judged turn by turn as that for a rate is ([`Kept`](super::Kept)). Each turn
-//! ends without the others, so each turn measures the reference anew. Once a flow is behind that was not there when this began, all begins anew, after 64 turns at
-//! the earliest. If such flows come again and again, that is 128 turns, then 256, to 1024: each time costs who is protected a third of a second. Who came
-//! and is not behind is no reason.
+//! ends without the others, so each turn measures the reference anew. Once a flow is behind that was not there when this began, it is looked at while the
+//! others stay held back (`newcomer.rs`). Who came and is not behind is no reason.
 //!
 //! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
-//! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Each of these
+//! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Where each has
+//! little of something, those with few places are told from the rest: writes of 512 bytes cost little, and keep the device from a reader. Each of these
 //! sets is due its weights' part of what it has alone. Those that had less are protected, and no others: whoever has much by itself is found out, and
 //! whoever is short is not left out because another one is shorter.
+//!
+//! Of several sets each is measured by itself only. Whoever is protected and has more than 1.25 of its due, while another one is short, is *bounded* for 64 turns,
+//! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
+//! as. Then it is measured anew, as who comes is.
 //!
 //! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
 //! follows at half of the pace, and again while it shows a tenth more.
@@ -36,8 +41,10 @@
 //! **Why not by cost.** Learned time divides the device by what each kind and length takes of it. Where small requests always wait for long ones inside
 //! the device, nothing that a gate sees tells their times apart (`cost/time.rs`). Half a turn without the others does.
 
+use super::newcomer::{Look, Newcomer};
+use super::quiet::Quiet;
 use super::watched::{FlowWindow, Judged, Respite, Watched};
-use super::{Kept, NO_END, SAMPLES, WHOLE, per_second};
+use super::{Kept, NO_END, WHOLE, per_second};
 use henge_core::Instant;
 
 /// A share counts as short below this part of what is due.
@@ -52,8 +59,8 @@ const GENTLE: u64 = 16;
 /// Turns from a trial that found nothing to the next.
 pub(super) const TRIAL: u64 = 64;
 
-/// And at most, where flows come again and again.
-const TRIAL_MAX: u64 = 1024;
+/// Who has so much of its due, in thousandths, while another one is short, is held to its due.
+const MUCH: u64 = 1250;
 
 /// How often those behind are measured apart.
 const SPLITS: u32 = 3;
@@ -65,7 +72,9 @@ pub(super) struct Shares {
     /// Others are held back for a turn, to see what that does for whom.
     pub trial: bool,
     pub quiet: Quiet,
-    look: Look,
+    /// It came while others were held back, and is looked at.
+    pub newcomer: Option<Newcomer>,
+    pub look: Look,
     /// How often those behind were divided since the last look.
     splits: u32,
 }
@@ -86,13 +95,7 @@ enum Looked {
 
 impl Shares {
     pub fn new(wanted: bool) -> Self {
-        Shares {
-            wanted,
-            trial: false,
-            quiet: Quiet::default(),
-            look: Look { number: 0, at: Instant::ZERO, turns: TRIAL },
-            splits: 0,
-        }
+        Shares { wanted, trial: false, quiet: Quiet::default(), newcomer: None, look: Look::new(), splits: 0 }
     }
 }
 
@@ -101,6 +104,11 @@ impl Shares {
 pub(super) struct Share {
     /// Others are held back for its sake.
     pub protected: bool,
+    /// It is held to its due all the same, for the sake of others who are protected; and for how long that stays so.
+    pub bounded: bool,
+    bound_for: Respite,
+    /// What is due to it a second.
+    due: u64,
     /// Its weight is above the average of those who were there.
     heavier: bool,
     /// What it did a second before others were held back; and what it does while they are.
@@ -120,6 +128,26 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// It is protected, and not held back for the sake of another one who is.
+    pub fn goes_beside(&self) -> bool {
+        self.protected && !self.bounded
+    }
+
+    fn bound(&mut self, turn: u64, now: Instant) {
+        self.bounded = true;
+        self.bound_for.begin(turn, now);
+    }
+
+    /// What it may send a second where it is bounded: a tenth more than its due, so that it is not short.
+    pub fn bounds(&self) -> u64 {
+        self.due.saturating_add(self.due / 10).max(1)
+    }
+
+    /// It came and is looked at, held back as it is.
+    pub fn came(&mut self, look: u64, heavier: bool, before: u64) {
+        (self.look, self.heavier, self.before) = (look, heavier, before);
+    }
+
     /// What it does while the others do nothing: what was seen lately, where there was enough of that.
     fn learn(&mut self, window: &FlowWindow, quiet: &Quiet, time: u64) {
         if quiet.suffices(time) && window.quiet > 0 {
@@ -129,73 +157,25 @@ impl Share {
         }
     }
 
-    /// So much of its reference is due to it.
-    fn due(&self, (own, all): (u64, u64)) -> u128 {
-        u128::from(self.reference) * u128::from(own) / u128::from(all.max(1))
+    /// It had less than enough of its due before.
+    pub fn was_short(&self, with: u64, all: u64) -> bool {
+        let enough = if self.heavier { SHORT } else { SHORT_OF_EQUALS };
+        u128::from(self.before) * u128::from(WHOLE) < self.due_of(with, all) * u128::from(enough)
+    }
+
+    /// So much of its reference is due to it: what it did together with `with` others of all these weights.
+    fn due_of(&self, with: u64, all: u64) -> u128 {
+        u128::from(self.reference) * u128::from(with) / u128::from(all.max(1))
     }
 }
 
-/// Which flows were looked at last, when that was, and for how many turns nobody looks again for the sake of who comes.
-struct Look {
-    number: u64,
-    at: Instant,
-    turns: u64,
-}
-
-impl Look {
-    /// Who comes is looked at after so many turns; twice as many, where others came not long before.
-    fn again(&mut self, turns: u64) {
-        let soon = turns < 2 * self.turns;
-        self.turns = if soon { (2 * self.turns).min(TRIAL_MAX) } else { TRIAL };
-    }
-}
-
-/// Time without others' requests at the device, at the ends of turns.
-#[derive(Default)]
-pub(super) struct Quiet {
-    /// Requests in flight of flows that may be held back, or that were removed.
-    pub loud: u32,
-    /// Of these, requests of flows that were removed.
-    pub gone: u32,
-    /// In this window.
-    pub ns: u64,
-    since: Option<Instant>,
-    last: Option<Instant>,
-}
-
-impl Quiet {
-    pub fn restart(&mut self) {
-        self.ns = 0;
-    }
-
-    /// A request of a flow that was removed is over.
-    pub fn falls_silent(&mut self) {
-        let gone = self.gone.min(1);
-        (self.loud, self.gone) = (self.loud - gone, self.gone - gone);
-    }
-
-    /// A request is over; whether all is quiet since the one before it.
-    pub fn goes_on(&mut self, turn: u64, now: Instant) -> bool {
-        let late = now.as_nanos() % turn >= turn / 4 * 3;
-        let another_turn = self.last.is_some_and(|last| now.since(last).as_nanos() >= turn / 4);
-        if self.loud > 0 || !late || another_turn {
-            (self.since, self.last) = (None, None);
-            return false;
-        }
-        let since = *self.since.get_or_insert(now);
-        let last = self.last.replace(now);
-        // What falls between others' requests that come all the time is not what a flow has alone: only its quickest are seen there.
-        if now.since(since).as_nanos() < turn / 32 {
-            return false;
-        }
-        self.ns += last.map_or(0, |last| now.since(last).as_nanos());
-        last.is_some()
-    }
-
-    /// There was enough of it in a window to learn from.
-    fn suffices(&self, time: u64) -> bool {
-        self.ns > 0 && self.ns >= time / 64
-    }
+/// Weights of the flows of a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights {
+    /// Of those for whose sake others are held back; and of those of them who are not held back themselves.
+    pub own: u64,
+    pub beside: u64,
+    pub all: u64,
 }
 
 /// What all flows of a window had.
@@ -203,7 +183,7 @@ pub(super) struct All {
     now: Instant,
     time: u64,
     depth: u64,
-    flows: u128,
+    pub flows: u128,
     pub weights: u128,
     pub work: u128,
     cost: u128,
@@ -213,19 +193,39 @@ pub(super) struct All {
 impl All {
     /// Less than 3/4 of its share of the costs or of the places while it was here, for a flow that asks for enough.
     pub fn has_little(&self, flow: &Watched) -> bool {
-        let weight = u128::from(flow.promise.weight);
+        (self.little(flow, flow.window.cost, self.cost) || self.has_few_places(flow))
+            && self.asks_for_enough(flow)
+    }
+
+    fn asks_for_enough(&self, flow: &Watched) -> bool {
+        flow.window.done > 0 && flow.window.outstanding / self.time.max(1) * 8 >= self.depth.saturating_sub(8)
+    }
+
+    /// Its weight is above the average.
+    pub fn is_heavier(&self, flow: &Watched) -> bool {
+        u128::from(flow.promise.weight) * self.flows > self.weights
+    }
+
+    /// It may be short: it has little, or is worth more than others and waits at the device alone, where no scheduler has a say. A neighbour's few small writes
+    /// keep dies busy, and show in no share.
+    fn may_be_short(&self, flow: &Watched) -> bool {
+        let at_device = flow.window.places * 8 >= flow.window.outstanding * 7;
+        self.has_little(flow) || (self.is_heavier(flow) && at_device && self.asks_for_enough(flow))
+    }
+
+    /// Less than that of the places: whoever has more takes others' time at the device, however little its requests cost.
+    fn has_few_places(&self, flow: &Watched) -> bool {
+        self.little(flow, flow.window.places, self.places)
+    }
+
+    fn little(&self, flow: &Watched, own: u64, all: u128) -> bool {
         let (here, time) = (u128::from(flow.here(self.now, self.time)), u128::from(self.time));
-        let little =
-            |own: u64, all: u128| u128::from(own) * self.weights * 4 * time < all * weight * 3 * here;
-        let outstanding = flow.window.outstanding / self.time.max(1);
-        (little(flow.window.cost, self.cost) || little(flow.window.places, self.places))
-            && flow.window.done > 0
-            && outstanding * 8 >= self.depth.saturating_sub(8)
+        u128::from(own) * self.weights * 4 * time < all * u128::from(flow.promise.weight) * 3 * here
     }
 }
 
 impl Watched {
-    fn rate(&self, time: u64) -> u64 {
+    pub fn rate(&self, time: u64) -> u64 {
         per_second(self.window.total, time)
     }
 
@@ -237,17 +237,37 @@ impl Watched {
     /// A trial found that it was short, or not.
     fn had(&mut self, short: bool, turn: u64, now: Instant) {
         if short {
-            self.respite = Respite::none();
+            self.respite = Respite::default();
             return;
         }
         self.share.enough = self.share.before;
         self.respite.begin(turn, now);
     }
 
+    /// What it has alone was seen: whether it is short, and others are held back for its sake, too.
+    pub fn is_short_of(&mut self, reference: u64, all: u64, turn: u64, now: Instant) -> bool {
+        let (with, was) = (u64::from(self.promise.weight), self.share.protected);
+        (self.share.reference, self.share.with) = (reference, with);
+        let short = self.share.was_short(with, all);
+        self.share.due = self.share.due_of(with, all).min(u128::from(u64::MAX)) as u64;
+        if was {
+            // It was measured anew, and is held to its due if it had more.
+            self.share.bounded = self.share.before > self.share.due;
+            return false;
+        }
+        self.share.protected = short;
+        if short {
+            // Nobody knows yet what it takes from others where nothing holds it.
+            self.share.bound(turn, now);
+        }
+        self.had(short, turn, now);
+        short
+    }
+
     /// How well its share is kept, where others are held back for its sake.
     pub fn judge_share(
         &mut self,
-        weights: (u64, u64),
+        weights: Weights,
         quiet: &Quiet,
         time: u64,
         now: Instant,
@@ -255,8 +275,16 @@ impl Watched {
         if !self.share.protected || self.window.done == 0 {
             return None;
         }
-        self.share.learn(&self.window, quiet, time);
-        let (second, total) = (self.share.due(weights), self.window.total);
+        // Of several sets each has its own time alone only while the others are not there.
+        let with = self.share.with.min(weights.own);
+        if weights.beside <= self.share.with {
+            self.share.learn(&self.window, quiet, time);
+        }
+        if self.share.reference == 0 {
+            return None;
+        }
+        let (second, total) = (self.share.due_of(with, weights.all), self.window.total);
+        self.share.due = second.min(u128::from(u64::MAX)) as u64;
         let due = (second * u128::from(self.here(now, time)) / 1_000_000_000) as u64;
         let due = due + due / 50;
         self.lag = (self.lag + due).saturating_sub(total);
@@ -273,16 +301,57 @@ impl Watched {
     }
 }
 
+/// So much of an amount as one is of another.
+fn part(amount: u64, one: u64, another: u64) -> u64 {
+    (u128::from(amount) * u128::from(one) / u128::from(another.max(1))) as u64
+}
+
 impl Kept {
     /// Whether weights are promises here and now.
     pub(super) fn weights_count(&self) -> bool {
         self.shares.wanted && self.firm == 0
     }
 
-    /// The weights of those for whose sake others are held back, and of all.
-    pub(super) fn weights(&self) -> (u64, u64) {
+    pub(super) fn weights(&self) -> Weights {
         let own = self.window.seen.protected;
-        (own, own + self.window.others())
+        Weights { own, beside: self.window.seen.beside, all: own + self.window.others() }
+    }
+
+    /// Whether those for whose sake others are held back were measured one without the other.
+    pub(super) fn are_apart(&self) -> bool {
+        let own = self.window.seen.protected;
+        self.protected().any(|flow| flow.share.with < own)
+    }
+
+    /// A protected flow was kept as badly as this: whoever else is protected and has much is held to its due from now on. Whoever has half as much again as that
+    /// by a due that does not say so, or in spite of it, is measured anew. Whether there is such a flow.
+    pub(super) fn bound_who_takes_much(&mut self, worst: u64, now: Instant, time: u64) -> bool {
+        let (own, turn) = (self.window.seen.protected, self.pace.turn);
+        let (mut any, mut most) = (false, (worst.saturating_add(worst / 2), None));
+        for id in &self.window.active {
+            let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
+            flow.share.bounded &= now < flow.share.bound_for.until;
+            if worst >= SHORT || flow.window.done == 0 {
+                continue;
+            }
+            if flow.kept > MUCH && !flow.share.bounded {
+                flow.share.bound(turn, now);
+                any = true;
+            } else if flow.share.with < own && flow.kept > most.0 {
+                most = (flow.kept, Some(*id));
+            }
+        }
+        let (kept, Some(id)) = most else { return any };
+        if any || !self.shares.look.may_be_again(turn, now) {
+            return any;
+        }
+        if let Some(flow) = self.flows.get_mut(id) {
+            flow.share.before = flow.rate(time);
+            flow.share.due = part(flow.share.before, worst, kept);
+            flow.share.bound(turn, now);
+            self.begin_newcomer(id, now);
+        }
+        true
     }
 
     /// A window without a pace, or a trial.
@@ -301,11 +370,12 @@ impl Kept {
         let mut behind = 0;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
-            flow.share.heavier = u128::from(flow.promise.weight) * all.flows > all.weights;
+            flow.share.heavier = all.is_heavier(flow);
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
             (flow.lag, flow.share.look, flow.share.former) = (0, self.shares.look.number, 0);
+            (flow.share.bounded, flow.share.bound_for) = (false, Respite::default());
             flow.share.protected =
-                all.has_little(flow) && flow.came < self.window.number && !flow.had_enough(now);
+                all.may_be_short(flow) && flow.came < self.window.number && !flow.had_enough(now);
             flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Not };
             behind += usize::from(flow.share.protected);
         }
@@ -314,6 +384,13 @@ impl Kept {
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
             self.begin_trial(now);
+        }
+    }
+
+    /// Nobody is there to hold back, and what a trial saw until then says nothing.
+    pub(super) fn end_trial(&mut self) {
+        if std::mem::take(&mut self.shares.trial) {
+            self.pace.allowed = NO_END;
         }
     }
 
@@ -344,33 +421,14 @@ impl Kept {
             let share = &flow.share;
             share.look == self.shares.look.number
                 && flow.rate(all.time) * 4 < share.before * 3
-                && all.has_little(flow)
+                && all.may_be_short(flow)
         };
         self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(lost)
     }
 
-    /// Who was not there when others were held back for somebody's sake may be short as well, or be whom it is to be held back for: all begins anew.
-    pub(super) fn look_again(&mut self, now: Instant, time: u64) -> bool {
-        let look = &self.shares.look;
-        let turns = now.since(look.at).as_nanos() / self.pace.turn;
-        if turns < look.turns {
-            return false;
-        }
-        let all = self.all(now, time);
-        let new = |flow: &Watched| {
-            flow.share.look != look.number && flow.window.done >= SAMPLES && all.has_little(flow)
-        };
-        let again = self.window.active.iter().filter_map(|id| self.flows.get(*id)).any(new);
-        if again {
-            self.shares.look.again(turns);
-            (self.pace.allowed, self.pace.search, self.pace.patience.0) = (NO_END, None, 0);
-        }
-        again
-    }
-
     /// A trial is over: who had it is short or not, and once nobody is to have another one, the others have a pace from now on for the sake of the short ones.
     fn conclude(&mut self, now: Instant, time: u64) {
-        let weights = self.weights();
+        let Weights { own: with, all, .. } = self.weights();
         let there = self.protected().any(|flow| flow.here(now, time) >= time / 4 * 3);
         if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
             // The others were at the device to the end.
@@ -383,17 +441,17 @@ impl Kept {
         if self.divides(now, time) {
             return self.begin_trial(now);
         }
-        let short = self.is_short(weights);
+        let short = self.is_short(with, all);
         if (!short || self.shares.splits > 0) && self.rises() {
             return self.halve(now);
         }
-        if self.goes_on(short, weights.0, now) {
+        if self.goes_on(short, with, now) {
             return self.begin_trial(now);
         }
         let own = self.protect_short();
         if own > 0 {
-            let rest = u128::from(self.pace.sent) * u128::from(weights.1.saturating_sub(own))
-                / u128::from(weights.1.max(1));
+            let rest =
+                u128::from(self.pace.sent) * u128::from(all.saturating_sub(own)) / u128::from(all.max(1));
             self.pace.set(rest as u64);
         } else {
             self.pace.allowed = NO_END;
@@ -414,14 +472,12 @@ impl Kept {
     }
 
     /// Whether one of them had less than its due before.
-    fn is_short(&self, weights: (u64, u64)) -> bool {
-        self.protected().any(|flow| {
-            let enough = if flow.share.heavier { SHORT } else { SHORT_OF_EQUALS };
-            u128::from(flow.share.before) * u128::from(WHOLE) < flow.share.due(weights) * u128::from(enough)
-        })
+    fn is_short(&self, with: u64, all: u64) -> bool {
+        self.protected().any(|flow| flow.share.was_short(with, all))
     }
 
-    /// Some of them have little beside the others of them: they have the trial that follows, and the others one after it.
+    /// Some of them have little beside the others of them: they have the trial that follows, and the others one after it. Where each has little of something,
+    /// they are those with few places: small requests of the others may cost little and keep the device busy.
     fn divides(&mut self, now: Instant, time: u64) -> bool {
         let mut all = All { flows: 0, weights: 0, cost: 0, places: 0, ..self.all(now, time) };
         for flow in self.protected() {
@@ -430,15 +486,17 @@ impl Kept {
             all.cost += u128::from(flow.window.cost);
             all.places += u128::from(flow.window.places);
         }
-        let behind = self.protected().filter(|flow| all.has_little(flow)).count();
-        if self.shares.splits == SPLITS || behind == 0 || behind as u128 == all.flows {
-            return false;
-        }
+        let count = |few: fn(&All, &Watched) -> bool| {
+            let behind = self.protected().filter(|flow| few(&all, flow)).count();
+            (behind > 0 && (behind as u128) < all.flows).then_some(few)
+        };
+        let few = count(All::has_little).or_else(|| count(All::has_few_places));
+        let Some(few) = few.filter(|_| self.shares.splits < SPLITS) else { return false };
         self.shares.splits += 1;
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
             (flow.share.reference, flow.share.former) = (0, 0);
-            flow.share.protected = all.has_little(flow);
+            flow.share.protected = few(&all, flow);
             flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Later };
         }
         true
@@ -475,11 +533,6 @@ impl Kept {
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             flow.share.protected = is_short(flow);
-            if flow.share.protected {
-                // Its due stays what it is of its own set.
-                let part = u128::from(flow.share.reference) * u128::from(flow.share.with);
-                flow.share.reference = (part / u128::from(own.max(1))) as u64;
-            }
         }
         own
     }
@@ -502,19 +555,6 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn who_comes_again_and_again_is_looked_at_less_often() {
-        let mut look = Look { number: 0, at: Instant::ZERO, turns: TRIAL };
-        for turns in [128, 256, 512, 1024, 1024] {
-            look.again(look.turns);
-            assert_eq!(look.turns, turns);
-        }
-        look.again(2047);
-        assert_eq!(look.turns, TRIAL_MAX);
-        look.again(2048);
-        assert_eq!(look.turns, TRIAL, "nobody came for long");
-    }
 
     #[test]
     fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {

@@ -39,11 +39,13 @@ pub(super) struct Respite {
     turns: u32,
 }
 
-impl Respite {
-    pub fn none() -> Self {
+impl Default for Respite {
+    fn default() -> Self {
         Respite { until: Instant::ZERO, turns: PATIENCE.0 }
     }
+}
 
+impl Respite {
     pub fn begin(&mut self, turn: u64, now: Instant) {
         self.until = now + Duration::from_nanos(u64::from(self.turns) * turn);
         self.turns = (self.turns * 2).min(PATIENCE.1);
@@ -130,7 +132,7 @@ impl Watched {
             free_since: Instant::ZERO,
             lag: 0,
             kept: 0,
-            respite: Respite::none(),
+            respite: Respite::default(),
             window: FlowWindow::default(),
             came: 1,
             share: Share::default(),
@@ -146,14 +148,15 @@ impl Watched {
             (self.kept, self.share.above, self.came) = (0, false, number);
         }
         self.share.protected &= weights;
+        self.share.bounded &= weights;
         self.window = FlowWindow { number, ..FlowWindow::default() };
     }
 
     /// It has another promise: what was seen says nothing of that.
     pub fn begin_anew(&mut self) {
         (self.lag, self.kept, self.share.above, self.respite, self.spent) =
-            (0, 0, false, Respite::none(), None);
-        (self.share.protected, self.share.look) = (false, 0);
+            (0, 0, false, Respite::default(), None);
+        (self.share.protected, self.share.bounded, self.share.look) = (false, false, 0);
     }
 
     pub fn left(&mut self, now: Instant) {
@@ -198,7 +201,7 @@ impl Watched {
 
     /// Nobody holds it back: it does not have more than was promised.
     pub fn is_exempt(&self) -> bool {
-        self.share.protected || (self.promise.is_firm() && self.kept < AHEAD && !self.share.above)
+        self.share.goes_beside() || (self.promise.is_firm() && self.kept < AHEAD && !self.share.above)
     }
 
     /// Whether a request is held neither to the pace, where there is one, nor to the `many` that the scheduler has of a flow.
@@ -261,6 +264,15 @@ impl Watched {
             return Some(Judged { kept, factor: factor(kept), behind: self.lag > 4 * WHOLE });
         }
         None
+    }
+
+    /// Its part of a pace that is for `others` of these weights. Who is held to what is due to it has that instead.
+    pub fn part_of(&self, pace: u64, others: u64) -> u64 {
+        if self.share.protected {
+            return self.share.bounds();
+        }
+        let weight = u64::from(self.promise.weight);
+        (u128::from(pace) * u128::from(weight) / u128::from(others.max(weight))) as u64
     }
 
     /// When a request may come in that is held to `own` of a pace, and what is promised to its flow.
