@@ -44,11 +44,10 @@ pub(crate) fn recognize(head: &[u8]) -> Result<Format, String> {
         Some((Format::Disksim, _)) => Ok(bytes_or_blocks(head)),
         // Five numbers between tabs are Tencent's only if they begin with the seconds of some year since 2001.
         Some((Format::Tencent, _)) if !is_dated(head) => Ok(match best_of(&TEXT[10..], head) {
-            Some((Format::Ssdsim, _)) if !has_points(head) => Format::Ssdsim,
+            Some((Format::Ssdsim, _)) if !is_in_ms(head) => Format::Ssdsim,
             _ => bytes_or_blocks(head),
         }),
-        // SSDSim's times are whole; the same columns with a decimal point are milliseconds.
-        Some((Format::Ssdsim, _)) if has_points(head) => Ok(bytes_or_blocks(head)),
+        Some((Format::Ssdsim, _)) if is_in_ms(head) => Ok(bytes_or_blocks(head)),
         Some((format, _)) => Ok(format),
         None if Format::Vscsi.has_magic(head) => Ok(Format::Vscsi),
         None => {
@@ -95,6 +94,20 @@ fn best_of(formats: &[Format], head: &[u8]) -> Option<(Format, Fit)> {
         }
     }
     best
+}
+
+/// Whole times are taken for SSDSim's ns down to this mean distance, a million requests a second. In ms it is one request a second.
+const NS_PER_REQUEST_LEAST: u64 = 1000;
+
+/// Whether five columns that could be SSDSim's have milliseconds. SSDSim's times are whole. DiskSim reads any number, so `2` is `2.0` to it.
+fn is_in_ms(head: &[u8]) -> bool {
+    if has_points(head) {
+        return true;
+    }
+    let times: Vec<u64> = sample(Format::Ssdsim, head).iter().map(|r| r.at.as_nanos()).collect();
+    let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) else { return false };
+    // Times that are all equal say nothing of their unit.
+    (1..NS_PER_REQUEST_LEAST * (times.len() as u64 - 1)).contains(&(last - first))
 }
 
 /// Whether there are fractions.

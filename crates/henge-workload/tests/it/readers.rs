@@ -391,6 +391,26 @@ fn tencent_may_be_separated_by_tabs() {
     assert_eq!(read("26214000\t0\t303574\t1\t0\n26500000\t0\t240840\t1\t1\n").0, Format::Ssdsim);
 }
 
+/// DiskSim reads a time by `%lf`, in milliseconds: a trace may have none with a point, and is no faster for it.
+#[test]
+fn disksim_s_times_are_milliseconds_with_and_without_a_point() {
+    let expected = vec![
+        r(0, 0, Op::Write, 8 * 512, 512),
+        r(2_000_000, 0, Op::Read, 0, 512),
+        r(9_000_000, 0, Op::Read, 512, 512),
+    ];
+    for text in ["0 0 8 1 0\n2 0 0 1 1\n9 0 1 1 1\n", "0.0 0 8 1 0\n2.0 0 0 1 1\n9.0 0 1 1 1\n"] {
+        assert_eq!(read(text), (Format::Disksim, expected.clone()), "{text}");
+        assert_eq!(read(&text.replace(' ', "\t")), (Format::Disksim, expected.clone()), "{text}");
+        let named: Vec<_> = read_as(text.as_bytes(), Some(Format::Disksim)).unwrap();
+        assert_eq!(named, expected, "{text}");
+    }
+    // A million requests a second, or all at one time, are SSDSim's.
+    for text in ["0 0 8 1 0\n1000 0 0 1 1\n2000 0 1 1 1\n", "5 0 8 1 0\n5 0 0 1 1\n"] {
+        assert_eq!(read(text).0, Format::Ssdsim, "{text}");
+    }
+}
+
 /// Both versions of the same three commands: a read, one that moves no blocks, and a write.
 #[test]
 fn vscsi_is_read_by_its_version() {
