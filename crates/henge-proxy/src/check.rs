@@ -1,6 +1,6 @@
 //! `henge proxy --check`: would it work here?
 
-use crate::config::{Config, ListenConfig};
+use crate::config::{Config, ListenConfig, Who};
 use henge_pvfs2::{HEADER_LEN, Header, ServerLimits, encode_get_config, read_config};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -100,12 +100,7 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    if ["ServerKeyPath", "KeystorePath", "CAFile"].iter().any(|key| text.contains(key)) {
-        findings.push(finding(
-            true,
-            "the site uses keys; capabilities are signed, and pass unchanged".to_owned(),
-        ));
-    }
+    judge_security(config, text, findings);
     let aliases: Vec<&str> = text.lines().map(str::trim).filter(|l| l.starts_with("Alias ")).collect();
     for zone in aliases.iter().flat_map(|alias| addresses(alias).filter_map(|a| a.zone)) {
         if ZONE_LENGTHS_THAT_CRASH.contains(&zone.len()) && !findings.iter().any(|f| f.text.contains(zone)) {
@@ -122,6 +117,25 @@ fn judge(config: &Config, text: &str, findings: &mut Vec<Finding>) {
     let aliases: Vec<Vec<Address>> = aliases.iter().map(|alias| addresses(alias).collect()).collect();
     for listen in &config.listen {
         findings.push(judge_port(config, listen, &aliases));
+    }
+}
+
+/// What signatures of the site mean for whoever passes them on, and for rules.
+fn judge_security(config: &Config, text: &str, findings: &mut Vec<Finding>) {
+    let states = |option: &str| {
+        text.lines().any(|line| line.split_whitespace().next().is_some_and(|word| word == option))
+    };
+    if !["ServerKey", "KeyStore", "CAFile"].into_iter().any(states) {
+        return;
+    }
+    let signed = "the site uses keys; capabilities are signed, and pass unchanged".to_owned();
+    findings.push(finding(true, signed));
+    // Clients state the largest number, and servers take the user from the certificate, by LDAP (`pvfs2-gencred.c`).
+    if states("CAFile") && config.rules.iter().any(|rule| matches!(rule.who, Who::User(_))) {
+        let text = "the site uses certificates: requests hold no user's number there, so rules by user fit nobody; tell applications apart \
+                    by ports or client addresses"
+            .to_owned();
+        findings.push(finding(false, text));
     }
 }
 
@@ -252,5 +266,25 @@ mod tests {
         assert!(text(&redirected("Alias io1 tcp://127.0.0.9:3334\n")).contains("clients go elsewhere"));
         // A security section that only lets capabilities live on is no site with keys.
         assert!(!said("<Security>\nTurnOffTimeouts yes\n").iter().any(|f| f.text.contains("keys")));
+    }
+
+    /// Options as `server-config.c` of 2.9 and 2.10 has them. Before, nothing was said of sites with keys: it was looked for other names.
+    #[test]
+    fn sites_with_keys_and_with_certificates_are_found() {
+        let keys =
+            "<Security>\n  KeyStore /etc/orangefs/keystore\n  ServerKey /etc/orangefs/key.pem\n</Security>\n";
+        let certificates = "<Security>\n  CAFile /etc/orangefs/ca.pem\n  UserCertDN \"\"\n</Security>\n";
+        let rule = "[[rule]]\nuser = 501\nflow = \"sun\"";
+        for (rule, security, good) in
+            [("", keys, true), (rule, keys, true), ("", certificates, true), (rule, certificates, false)]
+        {
+            let findings = said_of(
+                rule,
+                &format!("Alias io1 tcp://127.0.0.1:3334,tcp-sun://127.0.0.1:4001\n{security}"),
+            );
+            assert!(findings.iter().any(|f| f.text.starts_with("the site uses keys")), "{findings:?}");
+            assert_eq!(findings.iter().all(|f| f.good), good, "{findings:?}");
+            assert_eq!(findings.iter().any(|f| f.text.starts_with("the site uses certificates")), !good);
+        }
     }
 }
