@@ -276,7 +276,7 @@ fn a_round_whose_time_is_over_ends_within_a_piece() {
     };
     let (whole, _) = round(false);
     assert!(whole > 16, "without a time: {whole}");
-    assert_eq!(round(true), (8, 32), "answered, and at the storage");
+    assert_eq!(round(true), (2, 32), "answered, and at the storage");
 }
 
 /// A FLUSH that is for hundreds is answered in pieces, too, and none of their slots is another's meanwhile. What is over then comes after them.
