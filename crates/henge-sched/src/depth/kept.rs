@@ -329,7 +329,10 @@ impl Kept {
             return self.conclude_newcomer(now);
         }
         if !self.window.contended() {
-            self.end_trial();
+            // Nobody is there to hold back, and what a trial saw until then says nothing.
+            if std::mem::take(&mut self.shares.trial) {
+                self.pace.allowed = NO_END;
+            }
         } else if shares && (self.shares.trial || !paced) {
             self.consider(now, time);
         } else {
@@ -407,8 +410,9 @@ impl Kept {
     fn give_up(&mut self, now: Instant) {
         if self.weights_count() {
             self.pace.patience.0 = shares::TRIAL * self.pace.turn;
-            if self.are_apart() {
-                // Nothing is measured anew while several sets are there: all begins anew.
+            let own = self.window.seen.protected;
+            if self.protected().any(|flow| flow.share.with < own) {
+                // Of sets that were measured apart nothing is measured anew while all are there: all begins anew.
                 (self.pace.allowed, self.pace.search) = (NO_END, None);
             }
             return;

@@ -12,6 +12,7 @@
 //!
 //! **Price.** Those who are protected lose half a turn, and what the newcomer's requests leave in the device's buffers.
 
+use super::shares::Shares;
 use super::{Kept, NO_END, SAMPLES, per_second};
 use henge_core::{FlowId, Instant, Request};
 
@@ -120,6 +121,14 @@ impl Newcomer {
     }
 }
 
+impl Shares {
+    /// The flow is measured in the next turn.
+    pub fn measure_alone(&mut self, id: FlowId, turn: u64, now: Instant) {
+        self.look.at = now;
+        self.newcomer = Some(Newcomer::new(id, turn, now));
+    }
+}
+
 impl Kept {
     /// Begins a look, where somebody came that has little, and nothing else is being tried.
     pub(super) fn look_at_who_came(&mut self, now: Instant, time: u64) {
@@ -146,13 +155,7 @@ impl Kept {
         if let Some(flow) = self.flows.get_mut(id) {
             flow.share.came(number, all.is_heavier(flow), flow.rate(time));
         }
-        self.begin_newcomer(id, now);
-    }
-
-    /// It is measured in the next turn.
-    pub(super) fn begin_newcomer(&mut self, id: FlowId, now: Instant) {
-        self.shares.look.at = now;
-        self.shares.newcomer = Some(Newcomer::new(id, self.pace.turn, now));
+        self.shares.measure_alone(id, self.pace.turn, now);
     }
 
     /// The look is over, or its turn is not.

@@ -118,7 +118,7 @@ pub(super) struct Share {
     former: u64,
     looked: Looked,
     /// The weights of those who had the trial with it.
-    with: u64,
+    pub with: u64,
     /// A latency of its is for any amount, and it had more than its weight's share of the work in its last window.
     pub above: bool,
     /// The look at shares in which it was there last.
@@ -317,12 +317,6 @@ impl Kept {
         Weights { own, beside: self.window.seen.beside, all: own + self.window.others() }
     }
 
-    /// Whether those for whose sake others are held back were measured one without the other.
-    pub(super) fn are_apart(&self) -> bool {
-        let own = self.window.seen.protected;
-        self.protected().any(|flow| flow.share.with < own)
-    }
-
     /// A protected flow was kept as badly as this: whoever else is protected and has much is held to its due from now on. Whoever has half as much again as that
     /// by a due that does not say so, or in spite of it, is measured anew. Whether there is such a flow.
     pub(super) fn bound_who_takes_much(&mut self, worst: u64, now: Instant, time: u64) -> bool {
@@ -349,7 +343,7 @@ impl Kept {
             flow.share.before = flow.rate(time);
             flow.share.due = part(flow.share.before, worst, kept);
             flow.share.bound(turn, now);
-            self.begin_newcomer(id, now);
+            self.shares.measure_alone(id, turn, now);
         }
         true
     }
@@ -384,13 +378,6 @@ impl Kept {
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
             self.begin_trial(now);
-        }
-    }
-
-    /// Nobody is there to hold back, and what a trial saw until then says nothing.
-    pub(super) fn end_trial(&mut self) {
-        if std::mem::take(&mut self.shares.trial) {
-            self.pace.allowed = NO_END;
         }
     }
 
@@ -466,7 +453,7 @@ impl Kept {
     }
 
     /// Those of this window for whose sake others are held back.
-    fn protected(&self) -> impl Iterator<Item = &Watched> {
+    pub(super) fn protected(&self) -> impl Iterator<Item = &Watched> {
         let active = self.window.active.iter().filter_map(|id| self.flows.get(*id));
         active.filter(|flow| flow.share.protected)
     }
