@@ -6,7 +6,7 @@
 //!
 //! **Rule.** After a turn in which a client's one command came and was answered, as from memory or the page cache, the loop looks
 //! for events without sleeping, for `window` at most. So it does after one in which that command, alone, went to an NBD
-//! server. A look is paid from a budget: it costs the time that it took and earns
+//! server. While other storage has more, it does not: a deep queue would be answered one by one. A look is paid from a budget: it costs the time that it took and earns
 //! `window` when something came; besides, a 128th of all time is earned. No more than 20 windows are saved up, and there is no
 //! look that the budget would not pay.
 //!

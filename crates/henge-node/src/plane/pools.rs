@@ -188,10 +188,20 @@ impl Pools {
         self.gates[g].line_up(g, &mut self.runnable);
     }
 
-    /// Requests that storage has which answers soon.
-    pub(crate) fn soon_answered(&self) -> usize {
-        let soon = self.gates.iter().filter(|gate| gate.answers_soon);
-        soon.map(|gate| gate.pipeline.gate().in_flight() as usize).sum()
+    /// Requests that storage has which answers soon, and those that other storage has.
+    pub(crate) fn at_storage(&self) -> (usize, usize) {
+        let (mut soon, mut late) = (0, 0);
+        for gate in &self.gates {
+            let at = if gate.answers_soon { &mut soon } else { &mut late };
+            *at += gate.pipeline.gate().in_flight() as usize;
+        }
+        (soon, late)
+    }
+
+    /// No gate's storage copies bytes in the loop, or by the kernel's workers.
+    #[cfg(test)]
+    pub(crate) fn copy_nothing(&mut self) {
+        self.gates.iter_mut().for_each(|gate| gate.copies = false);
     }
 
     /// A descriptor of a gate's storage has told of something.

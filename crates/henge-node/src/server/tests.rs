@@ -515,3 +515,27 @@ fn nothing_is_looked_for_while_workers_may_want_the_processor() {
     bench.server.poll.answered = 0;
     assert!(!is_looked_for(&mut bench));
 }
+
+/// A client's deep queue at storage that takes its time is answered one by one. Who looks for the next answer each time never sleeps.
+#[test]
+fn nothing_is_looked_for_beside_a_deep_queue_at_storage_that_takes_its_time() {
+    let slow = "[[pool]]\nname = \"e\"\nmemory = true\ncapacity = \"64MiB\"\nemulated = { constant = { time = \"10ms\" } }\n";
+    let mut bench = Bench::new(&(slow.to_owned() + &disk("web", "e", "")));
+    bench.server.plane.pools.copy_nothing();
+    let mut web = bench.client("web", 4096, 0);
+    (0..2).for_each(|_| web.ask());
+    let is_looked_for = |bench: &mut Bench| {
+        let answered = loop {
+            bench.round();
+            let answered = std::mem::take(&mut bench.server.poll.answered);
+            if answered > 0 {
+                break answered;
+            }
+            bench.server.now += Duration::from_millis(1);
+        };
+        assert_eq!(answered, 1);
+        bench.server.is_looked_for(true, answered)
+    };
+    assert!(!is_looked_for(&mut bench), "there is another one");
+    assert!(is_looked_for(&mut bench), "its client has nothing else to wait for");
+}

@@ -93,11 +93,13 @@ impl Server {
     }
 
     /// Whether something is expected at once: one client alone has asked one thing, which is answered, or which storage has that answers soon.
-    /// Nothing is looked for while the kernel's workers have something to do for a gate: they may want this processor.
+    /// Nothing is looked for while other storage has more: a deep queue is answered one by one, and whoever looks each time never sleeps. Nor is it
+    /// while the kernel's workers have something to do for a gate: they may want this processor.
     pub(super) fn is_looked_for(&self, asked_alone: bool, answered: u32) -> bool {
         let pools = &self.plane.pools;
-        let alone = asked_alone && answered as usize + pools.soon_answered() == 1;
-        alone && !pools.may_need_workers()
+        let (soon, late) = pools.at_storage();
+        let alone = asked_alone && answered as usize + soon == 1;
+        alone && late == 0 && !pools.may_need_workers()
     }
 
     /// Whether one client has said something, and nothing else has happened since, unless storage has answered.
