@@ -270,9 +270,7 @@ impl Peers {
         if self.foreign.synchronizer.wake_at().is_some_and(|t| t <= now) {
             self.foreign.synchronizer.tick(now, &mut self.foreign.outbox);
         }
-        if self.due.unsent || !self.foreign.outbox.is_empty() {
-            self.send(now);
-        }
+        self.send(now);
     }
 
     /// Ends links whose certificates count no more.
@@ -497,16 +495,11 @@ impl Peers {
         }
     }
 
-    /// Tells them now what waits to be told.
-    pub fn tell(&mut self, now: Instant) {
-        if self.due.unsent {
-            self.send(now);
+    /// Writes what there is to say, if anything.
+    pub fn send(&mut self, now: Instant) {
+        if !std::mem::take(&mut self.due.unsent) && self.foreign.outbox.is_empty() {
+            return;
         }
-    }
-
-    /// Writes what there is to say.
-    fn send(&mut self, now: Instant) {
-        self.due.unsent = false;
         let mut outbox = std::mem::take(&mut self.foreign.outbox);
         for (node, sync) in outbox.drain(..) {
             let link = (node.0 as usize).checked_sub(1).and_then(|i| self.peers.get(i)).and_then(|p| p.link);

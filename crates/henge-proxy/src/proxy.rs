@@ -343,7 +343,7 @@ impl Proxy {
                 self.heard(slot, heard, now);
             }
             match moved {
-                Ok(true) => self.peers.iter_mut().for_each(|peers| peers.tell(now)),
+                Ok(true) => self.peers.iter_mut().for_each(|peers| peers.send(now)),
                 Ok(false) => break Ok(()),
                 Err(why) => break Err(why),
             }

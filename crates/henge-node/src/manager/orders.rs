@@ -47,7 +47,7 @@ pub(super) trait Obey: Send + Sync + 'static {
 
 /// What is to be done, and what is under way.
 #[derive(Default)]
-struct Desk {
+struct Backlog {
     /// In the order in which they came; none of one disk twice.
     waiting: VecDeque<(Order, Option<String>)>,
     /// Disks whose orders are carried out, and in which pool that may take long.
@@ -56,7 +56,7 @@ struct Desk {
     over: bool,
 }
 
-impl Desk {
+impl Backlog {
     /// The first order that may begin.
     fn next(&mut self) -> Option<Order> {
         let long: Vec<&String> = self.under_way.values().flatten().collect();
@@ -73,28 +73,28 @@ impl Desk {
 
 #[derive(Default)]
 struct Shared {
-    desk: Mutex<Desk>,
+    backlog: Mutex<Backlog>,
     news: Condvar,
 }
 
 impl Shared {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One hand's work, until all is over.
     fn work(&self, by: &dyn Obey) {
-        let mut desk = self.desk();
-        while !desk.over {
-            let Some(order) = desk.next() else {
-                desk = self.news.wait(desk).unwrap_or_else(PoisonError::into_inner);
+        let mut backlog = self.backlog();
+        while !backlog.over {
+            let Some(order) = backlog.next() else {
+                backlog = self.news.wait(backlog).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            drop(desk);
+            drop(backlog);
             let error = by.obey(&order).err();
-            desk = self.desk();
-            desk.under_way.remove(&order.name);
-            if let Some(tell) = &desk.tell {
+            backlog = self.backlog();
+            backlog.under_way.remove(&order.name);
+            if let Some(tell) = &backlog.tell {
                 // Nobody may be listening; it is then found when the node registers.
                 let _ = tell.send(Heard::Done { name: order.name, revision: order.revision, error });
             }
@@ -123,25 +123,25 @@ impl Hands {
 
     /// What is done from now on is told there. What waits for somebody else is forgotten.
     pub(super) fn tell(&self, to: Option<Sender<Heard>>) {
-        let mut desk = self.shared.desk();
-        desk.waiting.clear();
-        desk.tell = to;
+        let mut backlog = self.shared.backlog();
+        backlog.waiting.clear();
+        backlog.tell = to;
     }
 
     /// To be done.
     pub(super) fn take(&self, order: Order) {
         let long = self.by.may_take_long(&order);
-        let mut desk = self.shared.desk();
-        match desk.waiting.iter_mut().find(|(waiting, _)| waiting.name == order.name) {
+        let mut backlog = self.shared.backlog();
+        match backlog.waiting.iter_mut().find(|(waiting, _)| waiting.name == order.name) {
             Some(waiting) => *waiting = (order, long),
-            None => desk.waiting.push_back((order, long)),
+            None => backlog.waiting.push_back((order, long)),
         }
         self.shared.news.notify_all();
     }
 
     /// Nothing more is begun.
     pub(super) fn end(&self) {
-        self.shared.desk().over = true;
+        self.shared.backlog().over = true;
         self.shared.news.notify_all();
     }
 }
@@ -330,7 +330,7 @@ mod tests {
         hands.take(order("web", 1));
         assert_eq!(begins.recv().unwrap(), ("web".into(), 1));
         (1..=1000).for_each(|revision| hands.take(order("web", revision)));
-        assert_eq!(hands.shared.desk().waiting.len(), 1, "none is kept twice");
+        assert_eq!(hands.shared.backlog().waiting.len(), 1, "none is kept twice");
         drop(ends.remove("web"));
         assert_eq!((done(&heard).1, begins.recv().unwrap().1, done(&heard).1), (1, 1000, 1000));
         assert!(begins.try_recv().is_err());

@@ -142,6 +142,23 @@ impl Requests {
     }
 }
 
+/// Takes in what peers told, now.
+fn take_in_told(proxy: &mut Proxy, now: Instant) -> io::Result<()> {
+    let Some(peers) = &mut proxy.peers else { return Ok(()) };
+    let looked = peers.look(now);
+    for news in peers.told.drain(..) {
+        match news {
+            Told::Foreign(flow, service) if service > Cost::ZERO => {
+                proxy.requests.gate.foreign(flow, service, now);
+                proxy.requests.dirty = true;
+            }
+            Told::Foreign(..) => {}
+            Told::Identity(capability, uid) => proxy.owners.learn(capability, uid),
+        }
+    }
+    looked
+}
+
 impl Proxy {
     /// Whose a request is: by port or address, else by user, else `other`.
     pub(super) fn flow_of(&mut self, slot: usize, request: &henge_pvfs2::Request, now: Instant) -> usize {
@@ -153,7 +170,7 @@ impl Proxy {
         let mut owner = self.owners.of(&request.capability);
         if owner == Owner::Unknown && request.user.is_none() && !request.capability.is_null() {
             // Peers tell of it before its client has it. Where the look fails, the loop's own says so.
-            let _ = self.take_in_told(now);
+            let _ = take_in_told(self, now);
             owner = self.owners.of(&request.capability);
         }
         let user = match (request.user, owner) {
@@ -258,23 +275,7 @@ impl Proxy {
         if self.waiter.busy && self.peers.as_ref().is_some_and(|peers| !peers.is_due(now)) {
             return Ok(());
         }
-        self.take_in_told(now)
-    }
-
-    fn take_in_told(&mut self, now: Instant) -> io::Result<()> {
-        let Some(peers) = &mut self.peers else { return Ok(()) };
-        let looked = peers.look(now);
-        for news in peers.told.drain(..) {
-            match news {
-                Told::Foreign(flow, service) if service > Cost::ZERO => {
-                    self.requests.gate.foreign(flow, service, now);
-                    self.requests.dirty = true;
-                }
-                Told::Foreign(..) => {}
-                Told::Identity(capability, uid) => self.owners.learn(capability, uid),
-            }
-        }
-        looked
+        take_in_told(self, now)
     }
 
     /// Releases what may go.
