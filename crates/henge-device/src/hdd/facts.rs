@@ -212,21 +212,6 @@ fn seek_points(r: &Reader<'_>, cylinders: u32) -> Read<Vec<(u32, Duration)>> {
 }
 
 fn overheads(r: &Reader<'_>) -> Read<Overheads> {
-    r.has_only(&[
-        "per_request",
-        "read_hit_after_read",
-        "read_hit_after_write",
-        "read_miss_after_read",
-        "read_miss_after_write",
-        "write_hit_after_read",
-        "write_hit_after_write",
-        "write_miss_after_read",
-        "write_miss_after_write",
-        "read_completion",
-        "write_completion",
-        "data_preparation",
-        "first_reselect",
-    ])?;
     Ok(Overheads {
         per_request: r.ms("per_request")?,
         read_hit_after_read: r.ms("read_hit_after_read")?,

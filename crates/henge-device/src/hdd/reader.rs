@@ -59,14 +59,6 @@ impl<'a> Reader<'a> {
             self.wrong(key, "is not an object { … }")
         }
     }
-    /// Refuses keys beside these, where a key that is not found means zero: a misspelled one would be taken for none.
-    pub fn has_only(&self, known: &[&str]) -> Read<()> {
-        let mut keys = self.value.as_object().into_iter().flat_map(|object| object.keys());
-        match keys.find(|key| !known.contains(&key.as_str())) {
-            None => Ok(()),
-            Some(key) => self.wrong(key, format!("is not known here; known are: {}", known.join(", "))),
-        }
-    }
     pub fn array(&self, key: &str) -> Read<&'a [Value]> {
         match self.required(key)?.as_array() {
             Some(items) => Ok(items),

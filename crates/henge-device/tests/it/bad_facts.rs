@@ -53,12 +53,6 @@ fn what_is_wrong_is_named() {
         (seeks, Some(json!([])), "seek_curve_distance_cyl_time_ms", "no points"),
         (seeks, Some(json!([[1, 2.0, 3]])), "[0]", "[distance, time]"),
         (seeks, Some(json!([[99_999, 2.0]])), "[0]", "not a seek"),
-        (
-            "/overheads_ms",
-            Some(json!({ "per_request": 0.1, "read_hit_after_reed": 0.3 })),
-            "overheads_ms.read_hit_after_reed",
-            "known are: per_request, read_hit_after_read,",
-        ),
         ("/cache/segments", Some(json!(0)), "cache.segments", "from 1"),
         ("/cache/max_write_segments", Some(json!(9)), "cache.max_write_segments", "there are 3"),
         ("/cache/fast_write_level", Some(json!(3)), "cache.fast_write_level", "from 0 to 2"),
