@@ -3,8 +3,9 @@
 //! A scheduler divides what there is; how much that is only a measurement says (`profile`, which `henge profile` writes). So
 //! a rate, a latency or a share of time on a pool without a profile is a *warning*: it may be kept, nobody knows. Rates that
 //! are together more than the pool was measured to do are *refused*: they cannot all be kept. A weight promises a part of what there
-//! is, and a limit nothing; both rest on nothing. A fixed depth of more than a few on a device with neighbours is a warning, too: what they
-//! have there already decides. So is a disk that lies on other nodes and does not name this one: they let nobody in by it.
+//! is, and a limit nothing; both rest on nothing. On a slow device with neighbours nothing is kept in each second, which is a warning.
+//! A fixed depth of more than a few on a device with neighbours is one, too: what they have there already decides.
+//! So is a disk that lies on other nodes and does not name this one: they let nobody in by it.
 
 use crate::config::{DiskConfig, NodeConfig, PoolConfig, SchedulerConfig};
 use henge_core::{Contract, CostUnit, Duration, ParamError, Value};
@@ -38,6 +39,7 @@ pub(crate) fn look(config: &NodeConfig) -> Grounds {
         }
         if disks > 1 && !promised.is_empty() {
             fixed_depth(pool, &promised, &mut found);
+            long_turns(pool, &promised, &mut found);
         }
     }
     let here = config.link.iter().flat_map(|link| config.disks.iter().map(move |disk| (&link.name, disk)));
@@ -148,6 +150,31 @@ fn fixed_depth(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds)
     }
 }
 
+/// Whoever breaks a promise has turns of 16 times what its requests take, of half a second at most. Where they are that long, a pace that was too
+/// much costs a promise most of a second, and what is had beyond at other times makes it good.
+fn long_turns(pool: &PoolConfig, promised: &[&DiskConfig], found: &mut Grounds) {
+    let mut knobs = pool.scheduler.knobs.clone();
+    let follows = match knobs.get_mut("depth") {
+        Some(Value::Text(depth)) => depth == "kept",
+        Some(Value::Table(depth)) => depth.get_mut("kept").is_some(),
+        _ => false,
+    };
+    let Some(profile) = pool.profile.filter(|profile| follows && profile.service >= SLOW) else { return };
+    for disk in promised {
+        found.warnings.push(format!(
+            "warning  disk {}: {} on pool {} is kept over some 20 seconds, and not in each of them: its requests take up to {} when it is \
+             saturated, so others have turns of half a second",
+            disk.name,
+            terms(&disk.contract),
+            pool.name,
+            Duration::from_nanos((profile.service * 1e9) as u64),
+        ));
+    }
+}
+
+/// In seconds: 16 of these are half a second.
+const SLOW: f64 = 0.031;
+
 /// `depth = 32` and `depth = { fixed = { depth = 32 } }` say the same. Where there is no word of it, the scheduler has a depth of its own.
 fn fixed(scheduler: &SchedulerConfig) -> Option<i64> {
     let mut knobs = scheduler.knobs.clone();
@@ -252,6 +279,34 @@ mod tests {
             ("memory = true", deep, &both),
         ] {
             assert_eq!(warned(medium, scheduler, disks), [""; 0], "{medium} {scheduler}");
+        }
+    }
+
+    #[test]
+    fn a_promise_beside_others_on_a_slow_device_is_a_warning() {
+        let warned = |service: &str, depth: &str, disks: &str| {
+            let text = format!(
+                "[[pool]]\nname = \"p\"\npath = \"/srv/henge\"\ncapacity = \"1GiB\"\nscheduler = {{ mclock = {{ {depth} }} }}\n\
+                 profile = {{ iops = \"1000/s\", service = \"{service}\" }}\n{disks}"
+            );
+            let config = NodeConfig::parse(Source::new("node.toml", text)).unwrap_or_else(|e| panic!("{e}"));
+            look(&config).warnings
+        };
+        let web = disk("web", "rate = \"100/s\"");
+        let both = web.clone() + &disk("bulk", "weight = 9");
+        for depth in ["", "depth = \"kept\"", "depth = { kept = { most = 64 } }"] {
+            let found = warned("200ms", depth, &both);
+            assert!(
+                found.len() == 1
+                    && found[0].contains("disk web: a rate of 100/s")
+                    && found[0].contains("200ms"),
+                "{depth}: {found:?}"
+            );
+        }
+        for (service, depth, disks) in
+            [("30ms", "", &both), ("200ms", "", &web), ("200ms", "depth = 4", &both)]
+        {
+            assert_eq!(warned(service, depth, disks), [""; 0], "{service} {depth}");
         }
     }
 

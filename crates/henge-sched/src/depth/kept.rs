@@ -56,7 +56,8 @@
 //! **Where it falls short.** A request may wait for the next turn, however few its flow sends, once its flow's part of this turn is used.
 //! A pace that was too much breaks the promise for a window or two, and what it has beyond at other times makes that good on average, not in that second.
 //! A search takes as long as the device takes for what it has: on `sata-ssd`, whose buffer is full of the others' writes, up to three seconds, and on the hard disk
-//! `dtla-307075` some ten. On that disk nothing of a turn is left without the others' requests, so shares by weight find no remedy there.
+//! `dtla-307075` some ten. On that disk little of a turn is left without the others' requests: shares by weight are
+//! kept there beside long writes, and missed beside much else.
 //!
 //! **Price.** Some 20 ns a request, 200 bytes a flow, and a look at up to 64 flows at the end of a window. Work that is held back is not done.
 //!

@@ -21,6 +21,8 @@ fn threads_that_answer_give_way_and_the_loop_does_not() {
     };
     let own = read(&std::fs::read_to_string("/proc/self/stat").unwrap()).expect("Linux says").1;
     assert!(!nice("henge-control").is_empty() && nice("henge-control").iter().all(|n| *n == 19));
-    assert_eq!(nice("henge-node"), [own]);
+    // Priorities are a privilege. Whoever has it gives the loop three times a worker's part (henge-io's tests say when), and nobody less than its own.
+    let loops = nice("henge-node");
+    assert!(loops.len() == 1 && (loops[0] == own || own == 0 && loops[0] == -5), "{loops:?}, and here {own}");
     node.stop();
 }
