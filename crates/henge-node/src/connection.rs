@@ -7,9 +7,9 @@ use crate::job::Held;
 use crate::plane::block_status;
 use crate::plane::{Answer, Plane, Submitter};
 use crate::pump::{CHUNK, Pump};
-use crate::session::{Around, Begin, Departure, Session, Slices, Stop, Taken, Wants};
+use crate::session::{Around, Begin, Departure, Session, Share, Slices, Stop, Taken, Wants};
 use crate::stream::Stream;
-use crate::turns::BYTES;
+use crate::turns::{BYTES, COMMANDS};
 use henge_backend::Buffer;
 use henge_core::{Instant, RequestId};
 use henge_nbd::{CommandKind, Error, Exports, Limits, Segment, SessionEvent};
@@ -26,6 +26,9 @@ use long::Long;
 
 /// Stretches in one answer about what takes room; the client asks again for what follows.
 const EXTENTS: usize = 256;
+
+/// Options that a client without a disk has answered in one turn. The answer to one may name all disks.
+pub(crate) const OPTIONS: u32 = 4;
 
 /// What holds a connection back, besides its session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -325,6 +328,11 @@ impl Connection {
 }
 
 impl Session for Connection {
+    fn share(&self) -> Share {
+        let messages = if self.disk.is_some() { COMMANDS } else { OPTIONS };
+        Share { bytes: BYTES, messages }
+    }
+
     fn resume(&mut self, around: &mut Around<'_>) -> Option<Stop> {
         let stop = self.retry(around.id, around.plane, around.now);
         if stop.is_none() && self.session.goes_on() {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::beside::Beside;
 use crate::client::Client as Comer;
-use crate::connection::Connection;
+use crate::connection::{Connection, OPTIONS};
 use crate::link::Link;
 use crate::pump::Pump;
 use crate::tls_tests::{Files, ann, ca, client, go, issue, moves};
@@ -29,7 +29,7 @@ fn questions_that_begin_nothing_take_their_part_of_a_round() {
         let (_, messages) = bench.server.plane.taken_in.since(before);
         asked += messages;
         // As many as fit, and the piece by which it ends.
-        assert!(u64::from(messages) <= ROUND / 1_000 + u64::from(COMMANDS), "{messages} in a round");
+        assert!(u64::from(messages) <= ROUND / 1_000 + u64::from(OPTIONS), "{messages} in a round");
     }
     assert!(asked > 400, "{asked}");
 }
