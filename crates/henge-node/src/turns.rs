@@ -43,7 +43,7 @@ pub(crate) const COMMANDS: u32 = 32;
 /// waits for the rest: so this is what a busy loop adds to a small request of somebody else.
 pub(crate) const ROUND: u64 = 32_000;
 /// The same between two looks at the gates: who was read first does not wait for all who are read after it.
-const STEP: u64 = 8_000;
+pub(crate) const STEP: u64 = 8_000;
 /// Bytes that gates may copy in memory in a round: half as long.
 pub(crate) const ROUND_BYTES: u64 = 64 << 10;
 /// After which gates do nothing more in a round but finish what they are at, and the round ends at its next look at the gates, whatever was estimated:

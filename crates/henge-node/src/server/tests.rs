@@ -5,7 +5,7 @@ use super::turn::EVENTS;
 use super::*;
 use crate::config::NodeConfig;
 use crate::plane::manage;
-use crate::turns::{BYTES, COMMANDS, Of, ROUND, ROUND_BYTES};
+use crate::turns::{BYTES, COMMANDS, Of, ROUND, ROUND_BYTES, STEP};
 use henge_config::Source as Text;
 use henge_tls::{Clients, Tls};
 use std::io::{ErrorKind, Read, Write};
