@@ -332,6 +332,16 @@ impl Reconciler<'_> {
     fn not_changed(&mut self, mut disk: DiskRecord, why: String) {
         self.failed(&disk, why.clone());
         let Some(old) = disk.parts.iter().find(|p| p.node == self.node).and_then(|p| p.held.clone()) else {
+            if disk.phase == Phase::Creating {
+                // What another has made may have been written to: that is the administrator's to remove.
+                let why = format!(
+                    "node \"{}\" did not make it: {why}; it stays, since a node has made it",
+                    self.node
+                );
+                if self.machine.failures.of(&disk.name) != Some(&why) {
+                    self.machine.failures.add(&disk.name, why);
+                }
+            }
             return;
         };
         let why = format!("node \"{}\" refused it: {why}", self.node);
@@ -375,6 +385,7 @@ impl Reconciler<'_> {
         // The node confirmed this revision: it stays, or every confirmation would ask for another.
         self.machine.inventory.keep_disk(&mut self.machine.journal, disk.clone());
         if settled && was == Phase::Creating {
+            self.machine.failures.forget(&disk.name);
             self.put_event("created", &disk, "served".into());
         }
     }

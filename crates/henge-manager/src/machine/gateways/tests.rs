@@ -110,6 +110,8 @@ fn a_disk_that_one_gateway_serves_is_not_taken_back_for_another() {
     };
     machine.done("gw2", "web", orders["gw2"], Some("the image does not open".into()));
     is_there(&machine);
+    let why = machine.failures.of("web").map(str::to_owned).unwrap_or_default();
+    assert!(why.contains("gw2") && why.contains("the image does not open"), "whoever waits is told: {why}");
     // Who has made it is reminded as well, and may fail at something else.
     machine.done("gw1", "web", orders["gw1"], Some("no space left to remember it".into()));
     is_there(&machine);
@@ -118,6 +120,7 @@ fn a_disk_that_one_gateway_serves_is_not_taken_back_for_another() {
     machine.remind();
     settle(&mut machine, &mut nodes);
     assert_eq!(machine.inventory.disk("web").unwrap().phase, Phase::Ready);
+    assert_eq!(machine.failures.of("web"), None, "all have made it");
     machine.check().unwrap();
 }
 
