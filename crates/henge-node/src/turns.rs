@@ -42,7 +42,7 @@ pub(crate) const COMMANDS: u32 = 32;
 /// Estimated nanoseconds of work between two looks at all sockets, which cost about one of them in twenty-five. Whoever comes meanwhile
 /// waits for the rest: so this is what a busy loop adds to a small request of somebody else.
 pub(crate) const ROUND: u64 = 32_000;
-/// The same between two looks at the gates: who was read first does not wait for all who are read after it.
+/// The same between two looks at the gates, and no more by the clock: who was read first does not wait for all who are read after it.
 pub(crate) const STEP: u64 = 8_000;
 /// Bytes that gates may copy in memory in a round: half as long.
 pub(crate) const ROUND_BYTES: u64 = 64 << 10;

@@ -1,5 +1,6 @@
 //! What gates may copy in memory in one round of the loop, and for whom they did; which disks have more answers than fit in one.
 
+use henge_core::Duration;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -16,7 +17,9 @@ pub(crate) struct Round {
     /// When it is over at the latest: what the kernel does for requests while they are asked for has no fixed price. `None` where no real
     /// time passes.
     until: Option<Instant>,
-    /// It was seen to be.
+    /// When gates are to be looked at again, whatever has been moved until then by estimate.
+    step: Option<Instant>,
+    /// It was seen to be over.
     timed_out: bool,
     /// Requests until the clock is looked at.
     unseen: u32,
@@ -33,6 +36,7 @@ impl Round {
         Round {
             left: u64::MAX,
             until: None,
+            step: None,
             timed_out: false,
             unseen: LOOK,
             copied: Vec::new(),
@@ -61,6 +65,19 @@ impl Round {
     /// Whether its time is over now: whoever has its processor meanwhile takes of it, too.
     pub(crate) fn is_late(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Bytes are moved, for so long at most, and then gates are looked at: who was read first does not wait for what somebody else's question
+    /// costs the kernel. No longer than the round; where no real time passes it has no end.
+    pub(crate) fn begin_step(&mut self, time: Duration) {
+        self.step = self
+            .until
+            .map(|until| until.min(Instant::now() + std::time::Duration::from_nanos(time.as_nanos())));
+    }
+
+    /// Whether the step has had its time.
+    pub(crate) fn is_step_over(&self) -> bool {
+        self.step.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Whether it has done its part.

@@ -5,7 +5,7 @@ use super::turn::EVENTS;
 use super::*;
 use crate::config::NodeConfig;
 use crate::plane::manage;
-use crate::turns::{BYTES, COMMANDS, Of, ROUND, ROUND_BYTES, STEP};
+use crate::turns::{BYTES, COMMANDS, Of, ROUND, ROUND_BYTES};
 use henge_config::Source as Text;
 use henge_tls::{Clients, Tls};
 use std::io::{ErrorKind, Read, Write};
@@ -225,6 +225,25 @@ fn a_round_whose_time_is_over_looks_at_its_sockets_again() {
     bench.server.plane.round.ends_at(std::time::Instant::now());
     let late = round(&mut bench);
     assert!(whole > 30_000 && late < 15_000, "by estimate {late} ns, and {whole} without a time");
+}
+
+/// What a question costs the kernel no estimate knows: of sixteen clients the first one's command is at its gate before the second's is read.
+#[test]
+fn gates_are_looked_at_after_one_piece_that_took_long() {
+    let mut bench = Bench::new(&disk("x", "a", ""));
+    let mut clients: Vec<_> = (0..16).map(|_| bench.client("x", 4096, 0)).collect();
+    clients.iter_mut().for_each(Client::ask);
+    bench.server.plane.round.ends_at(std::time::Instant::now());
+    let mut all = 0;
+    // Half of the rounds answer somebody.
+    for _ in 0..32 {
+        let before = bench.server.plane.taken_in;
+        bench.round();
+        let (commands, _) = bench.server.plane.taken_in.since(before);
+        assert!(commands <= 1, "{commands} read before the gates were looked at");
+        all += commands;
+    }
+    assert_eq!(all, 16);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::link::End;
 use crate::server::{moving, patience, shakes};
 use crate::session::Stop;
 use crate::targets::TargetRegistry;
-use crate::turns::{Done, Of, Way};
-use henge_core::RequestId;
+use crate::turns::{Done, Of, STEP, Way};
+use henge_core::{Duration, RequestId};
 use rustix::event::epoll;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -15,6 +15,7 @@ impl Server {
     /// Connections read and write by turns, until nobody has anything, or gates are to be looked at, or the round has done its part.
     pub(super) fn move_bytes(&mut self) {
         let step = self.turns.step();
+        self.plane.round.begin_step(Duration::from_nanos(STEP));
         while !self.turns.is_over()
             && self.turns.estimated() < step
             && let Some(turn) = self.turns.next(self.now)
@@ -36,6 +37,9 @@ impl Server {
             }
             self.turns.done(turn, done, self.now);
             self.charge();
+            if self.plane.round.is_step_over() {
+                break;
+            }
         }
     }
 

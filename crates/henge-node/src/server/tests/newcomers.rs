@@ -33,17 +33,17 @@ fn questions_that_begin_nothing_take_their_part_of_a_round() {
     }
     assert!(asked > 400, "{asked}");
 
-    // What an answer takes has no fixed price. Where a round's time is over, the next look at the clock comes after a few.
+    // What an answer takes has no fixed price. Where a round's time is over, it ends after one piece, of questions or of answers.
     bench.server.plane.round.ends_at(std::time::Instant::now());
-    for _ in 0..10 {
+    let mut asked = 0;
+    for _ in 0..20 {
         let before = bench.server.plane.taken_in;
         bench.round();
         let (_, messages) = bench.server.plane.taken_in.since(before);
-        assert!(
-            (1..=STEP as u32 / 1_000 + OPTIONS).contains(&messages),
-            "{messages} in a round that is over"
-        );
+        assert!(messages <= OPTIONS, "{messages} in a round that is over");
+        asked += messages;
     }
+    assert!(asked > 0);
 }
 
 /// A hundred wait at the door at any time, and go as soon as they are greeted.
