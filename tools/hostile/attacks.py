@@ -14,8 +14,8 @@ from .wire import CACHE, FLUSH, FUA, NO_HOLE, READ, REQ_ONE, STATUS, TRIM, WRITE
 
 MIB = 1 << 20
 SIZE = 1024 * MIB
-# Bytes of one system call: on two processors a victim's client waits for as long as one takes.
-CALL = 64 << 10
+# Bytes and processor time of one system call: on two processors a victim's client waits for as long as one takes.
+CALL, LONG = 64 << 10, 50e-6
 ATTACKS = {}
 
 
@@ -37,15 +37,20 @@ def pour(sockets, batch=None):
     """Sends batches on all sockets and throws away what comes, as fast as the node takes them. In a dictionary each has batches of its own."""
     batches = sockets if batch is None else dict.fromkeys(sockets, batch)
     out = {s: b"" for s in batches}
+    most = {s: CALL for s in batches}
     for s in batches:
         s.setblocking(False)
     while out:
         readable, writable, _ = select.select(list(out), list(out), [], 1)
         for s in set(readable) | set(writable):
             try:
-                if s in readable and not s.recv(CALL):
-                    out.pop(s)
-                    continue
+                if s in readable:
+                    begun = time.thread_time()
+                    if not s.recv(most[s]):
+                        out.pop(s)
+                        continue
+                    # Where answers are small, the kernel has hundreds of them in so many bytes.
+                    most[s] = max(512, most[s] // 2) if time.thread_time() - begun > LONG else min(CALL, most[s] * 2)
                 if s in writable and s in out:
                     out[s] = out[s] or memoryview(batches[s]())
                     out[s] = out[s][s.send(out[s][:CALL]):]
@@ -58,10 +63,16 @@ def pour(sockets, batch=None):
     raise SystemExit("the node has closed all connections")
 
 
+def tell(s, data):
+    """All of it, in short calls; waits where the node takes no more."""
+    for at in range(0, len(data), CALL):
+        s.sendall(data[at:at + CALL])
+
+
 def by_turns(s, batch, answers):
     """A batch, its answers, and the next: as many bytes of answers as that, where more at once would end the connection."""
     while True:
-        s.sendall(batch())
+        tell(s, batch())
         wire.receive(s, answers)
 
 
@@ -77,7 +88,7 @@ def scatter(node):
     """Writes every other block of 16 MiB, so that holes and data take turns."""
     s = wire.disk(node, "rude")
     for at in range(0, 16 * MIB, 64 * 8192):
-        s.sendall(many(64, lambda i: request(WRITE, at + i * 8192, 4096) + b"x" * 4096))
+        tell(s, many(64, lambda i: request(WRITE, at + i * 8192, 4096) + b"x" * 4096))
         wire.receive(s, 64 * 16)
     s.close()
 
@@ -129,7 +140,7 @@ def replies_taken_byte_by_byte(node):
 def payloads_byte_by_byte(node):
     sockets = [wire.disk(node, "rude") for _ in range(200)]
     for s in sockets:
-        s.sendall(request(WRITE, 0, MIB) + bytes(MIB // 2))
+        tell(s, request(WRITE, 0, MIB) + bytes(MIB // 2))
     while True:
         for s in sockets:
             s.sendall(b"\0")
@@ -234,7 +245,7 @@ def commands_beyond_the_end(node):
 def caches_of_scattered_blocks(node):
     s = wire.disk(node, "fetching")
     for at in range(0, 16 * MIB, 64 * 8192):
-        s.sendall(many(64, lambda i: request(WRITE, at + i * 8192, 4096) + b"x" * 4096))
+        tell(s, many(64, lambda i: request(WRITE, at + i * 8192, 4096) + b"x" * 4096))
         wire.receive(s, 64 * 16)
     pour([wire.disk(node, "fetching") for _ in range(4)], lambda: many(16, lambda i: request(CACHE, 0, 16 * MIB)))
 

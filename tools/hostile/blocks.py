@@ -4,7 +4,7 @@ import random
 import struct
 
 from . import wire
-from .attacks import MIB, SIZE, anywhere, attack, hold, many, pour
+from .attacks import MIB, SIZE, anywhere, attack, hold, many, pour, tell
 from .wire import FLUSH, FUA, NO_HOLE, READ, STATUS, TRIM, WRITE, ZEROES, request
 
 INFO, GO = 6, 7
@@ -101,7 +101,7 @@ def writes_that_end_half_way(node):
     """Memory and locks are taken, and the client is gone."""
     while True:
         s = wire.disk(node, "rude")
-        s.sendall(request(WRITE, anywhere(MIB), MIB) + bytes(random.randrange(MIB // 2)))
+        tell(s, request(WRITE, anywhere(MIB), MIB) + bytes(random.randrange(MIB // 2)))
         s.close()
 
 
@@ -117,7 +117,7 @@ def clients_that_disconnect_politely(node):
     """DISC behind a queue of long writes: the answers have nobody to go to."""
     while True:
         s = wire.disk(node, "rude")
-        s.sendall(many(8, lambda i: request(WRITE, anywhere(MIB), 256 << 10) + bytes(256 << 10)) + request(2, 0, 0))
+        tell(s, many(8, lambda i: request(WRITE, anywhere(MIB), 256 << 10) + bytes(256 << 10)) + request(2, 0, 0))
         s.close()
 
 

@@ -5,7 +5,7 @@ import struct
 import time
 
 from . import wire
-from .attacks import MIB, attack, by_turns, hold, many, pour
+from .attacks import MIB, attack, by_turns, hold, many, pour, tell
 
 
 def blocks(opcode, first, count):
@@ -102,7 +102,7 @@ def compares_of_a_megabyte(node):
         if kind == 9:
             command, tag, offset, length = struct.unpack_from("<HHII", body)
             head = struct.pack("<BBBBIHHII4x", 6, 4, 24, 24, 24 + length, command, tag, offset, length)
-            host.io.sendall(head + bytes(length))
+            tell(host.io, head + bytes(length))
             host.pdu()
 
 
