@@ -188,7 +188,12 @@ impl Schedule {
             Answer::Done(_) => Ok(Some(true)),
             Answer::Unremembered => Ok(None),
             Answer::Refused(why) => {
-                self.shaken |= why.contains("Input/output error");
+                // A sync that failed for want of room has lost what it was to write as well as any other.
+                let sync = |hit: &String| {
+                    hit.starts_with("Fail")
+                        && ["Folder", "Device"].iter().any(|on| hit.ends_with(&format!("at fsync of {on}")))
+                };
+                self.shaken |= why.contains("Input/output error") || hits.iter().any(sync);
                 // What could not be made could not be taken away again either. Whose it is must be said before its name is used once more.
                 // Of a device both are writes of its table, and the first may have reached it all the same.
                 let table =
