@@ -35,6 +35,9 @@ impl DepthPart {
 
     /// So much of a depth, rounded, and at least one.
     pub fn of(self, depth: u32) -> u32 {
+        if self == DepthPart::ALL {
+            return depth.max(1); // it is asked for each request
+        }
         let (mine, whole) = (u64::from(self.mine), u64::from(self.whole));
         let part = (u64::from(depth) * mine + whole / 2) / whole;
         // Not above `depth`, since `mine` is not above `whole`.

@@ -55,6 +55,10 @@ impl Blocks {
     pub fn units(&self) -> u32 {
         self.units
     }
+    /// Places of all blocks.
+    pub fn places(&self) -> u32 {
+        self.blocks.len() as u32 * self.units
+    }
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }

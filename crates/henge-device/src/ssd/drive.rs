@@ -23,7 +23,7 @@ use super::die::{Die, PageWrite};
 use super::facts::SsdFacts;
 use super::map::Map;
 use crate::completions::Completions;
-use henge_core::{Backend, Done, Duration, Fault, Instant, Op, Request, RequestId};
+use henge_core::{Backend, Cost, Done, Duration, Fault, Instant, Op, Rate, Request, RequestId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -117,12 +117,13 @@ impl Ssd {
         self.counts
     }
 
+    /// Places of a die. It is asked for each unit.
     fn die_units(&self) -> u32 {
-        self.facts.layout.blocks_per_die() * self.facts.layout.units_per_block()
+        self.dies[0].blocks.places()
     }
 
     fn transfer(bytes: u64, rate: u64) -> Duration {
-        Duration::from_nanos((u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate)) as u64)
+        Rate::bytes(rate).time_for(Cost::new(bytes))
     }
 
     /// When the controller takes up a command that comes at `now`.
@@ -256,8 +257,7 @@ impl Ssd {
     /// Sends the open page of a die to be programmed, after as much collection as that asks for.
     fn close_page(&mut self, die: usize, now: Instant) {
         let (layout, times) = (&self.facts.layout, &self.facts.times);
-        let (die_units, per_page) =
-            (layout.blocks_per_die() * layout.units_per_block(), layout.units_per_page());
+        let (die_units, per_page) = (self.die_units(), layout.units_per_page());
         let (map, d) = (&mut self.map, &mut self.dies[die]);
         let units = std::mem::take(&mut d.open_units);
         let moved = d.collect(units, |logical, place| {
