@@ -34,7 +34,7 @@ enum Call {
 
 /// An amount below `usual`; now and then nothing, or as much as `most`.
 fn amount(usual: u64, most: u64) -> impl Strategy<Value = u64> {
-    prop_oneof![30 => 0..usual, 1 => Just(0), 1 => 0..=most, 1 => Just(most)]
+    prop_oneof![30 => 0..usual, 1 => Just(0), 1 => 0..=most, 1 => Just(most)].boxed()
 }
 /// The longest sleep, in µs, and the longest read.
 const YEARS: u64 = 3 * 365 * 86_400 * 1_000_000;
@@ -66,6 +66,7 @@ fn call() -> impl Strategy<Value = Call> {
             1 => Just(Call::Exchange),
         ],
     ]
+    .boxed() // a tree of all these is long, and is moved a few times
 }
 
 /// A contract of terms that `entry` keeps, chosen by the bits of `terms`.
