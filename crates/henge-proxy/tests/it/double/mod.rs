@@ -432,7 +432,12 @@ impl<T> Progress<T> {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that tell where they belong: the n-th eight count from 31 n + 7 of the file's number, and so 256 of these come again.
 pub fn pattern(file: u64, offset: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| ((offset + i) / 8 * 31 + file * 7 + (offset + i) % 8) as u8).collect()
+    const TURN: usize = 256 * 8;
+    let skipped = (offset % TURN as u64) as usize;
+    let turn = (0..TURN as u64).map(|i| (i / 8 * 31 + file * 7 + i % 8) as u8).collect::<Vec<_>>();
+    let mut bytes = turn.repeat((skipped + len).div_ceil(TURN));
+    bytes.truncate(skipped + len);
+    bytes.split_off(skipped)
 }
