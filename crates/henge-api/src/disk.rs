@@ -107,9 +107,21 @@ pub struct AtGates {
     /// Time its oldest request waited, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub waits: BTreeMap<String, u64>,
+    /// What clients of all gateways received, where this one's gate has all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<Received>,
     /// At each of its gates; with [`Request::Meters`](crate::Request::Meters).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<AtGate>,
+}
+
+/// What was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// Commands.
+    pub commands: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
 }
 
 /// Where a disk lies.

@@ -21,7 +21,9 @@ mod terms;
 pub use control::{
     FailedDisk, GateStatus, LearnedCost, PeerStatus, PoolStatus, Promise, Reply, Request, Status, Unfairness,
 };
-pub use disk::{AtGate, AtGates, Buckets, CommandMeters, DiskLayout, DiskStatus, Latencies, Seating};
+pub use disk::{
+    AtGate, AtGates, Buckets, CommandMeters, DiskLayout, DiskStatus, Latencies, Received, Seating,
+};
 pub use event::{Event, EventKind};
 pub use keeps::{Keeps, Most, Need, Unit, With};
 pub use kept::{Kept, Seconds};

@@ -15,7 +15,7 @@ use crate::spread::extents;
 use crate::spread::seating;
 use henge_api::{
     AtGate, Buckets, Choice, CommandMeters, DiskLayout, DiskStatus, FailedDisk, GateStatus, Latencies,
-    LearnedCost, PeerStatus, PoolStatus, Promise, Request, Seating, Status, Table,
+    LearnedCost, PeerStatus, PoolStatus, Promise, Received, Request, Seating, Status, Table,
 };
 use henge_backend::Growth;
 use henge_core::{Contract, FlowId, Instant, ParamError, Params, Rate, Term, Value, WaitReason};
@@ -365,12 +365,17 @@ fn meters(disk: &Disk, whole: bool, now: Instant) -> CommandMeters {
 fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk, whole: bool, now: Instant) {
     let mut waits = [henge_core::Duration::ZERO; WaitReason::ALL.len()];
     let mut owners = plane.disks.owners(number);
+    let is_shared = disk.spread.as_ref().is_some_and(|spread| spread.shared.is_some());
     if disk.spread.is_none() {
         owners.push(number);
-    } else if disk.config.places.iter().any(|place| !plane.links.is_here(&place.node)) {
+    } else if is_shared && status.seating.seat.as_deref() == plane.links.here() {
+        // All that its clients ask for, whichever gateway they come to, passes the gate of this one.
+        status.flow.all = Some(Received::default());
+    } else if is_shared || disk.config.places.iter().any(|place| !plane.links.is_here(&place.node)) {
         // No coordinator sees all of a disk's clients, so none can judge what they receive together.
         status.promise.rate = None;
     }
+    let mut millionths = 0;
     let owners = owners.iter().filter_map(|owner| plane.disks[*owner].as_ref());
     let owners = owners.filter(|owner| owner.spread.is_none());
     let received = &mut status.flow;
@@ -382,6 +387,10 @@ fn add_gates(plane: &Plane, status: &mut DiskStatus, number: usize, disk: &Disk,
         received.wait += meters.wait_time().as_nanos();
         received.service += meters.completed.service_time.as_nanos();
         received.disk_time += meters.completed.disk_time.as_nanos();
+        if let Some(all) = &mut received.all {
+            millionths += meters.completed.commands;
+            (all.commands, all.bytes) = (millionths / 1_000_000, all.bytes + meters.completed.bytes);
+        }
         let mut waited = henge_core::Duration::ZERO;
         for reason in WaitReason::ALL {
             let time = gate.waited(flow, reason, now);

@@ -17,6 +17,9 @@
 //!   second's may have one late at 95 %; of 5 a second, every fourth. Where the contract has a rate too, latency is for
 //!   what keeps to it: it is judged while the disk receives no more than R, or has a `pending` that bounds what it asks.
 //!
+//! A disk that several gateways serve is judged by the one that has its seat: all that its clients ask for passes the gate there, and a, w and n count
+//! what passes it. There p ≥ w. The others judge the latency of their own clients.
+//!
 //! A second is *missed* if the disk wanted something and did not get it, *kept* if it got all that it wanted, and else not counted.
 //! Missed is for what held its commands up most in it: the gate, by its reason; the device; or the node, which is all other time.
 //!
@@ -32,7 +35,7 @@
 //!
 //! **Price.** Off the data path, but for two additions a command, which keep p and n.
 
-use henge_api::{DiskStatus, Promise};
+use henge_api::{DiskStatus, Promise, Received};
 use henge_core::Histogram;
 use std::collections::BTreeMap;
 
@@ -52,7 +55,9 @@ pub(crate) struct Mark {
     at: u64,
     commands: u64,
     late: u64,
-    bytes: u64,
+    /// By clients of all gateways.
+    all: Received,
+    /// The same, in the promise's unit.
     received: u64,
     pending: u64,
     outstanding_us: u64,
@@ -119,23 +124,37 @@ impl Judge {
     }
 }
 
+/// What a disk received, in the unit of its promise, and in all: what its clients here were answered, or, at the gateway whose gate has all that is
+/// asked of a shared disk, what went through that.
+pub(crate) fn received(disk: &DiskStatus) -> (u64, Received) {
+    let here = Received { commands: disk.meters.commands, bytes: disk.meters.bytes };
+    let all = disk.flow.all.unwrap_or(here);
+    let received = match disk.promise.unit.as_str() {
+        "bytes" => all.bytes,
+        "disk time" => disk.flow.disk_time,
+        _ => all.commands,
+    };
+    (received, all)
+}
+
 impl Mark {
     pub(crate) fn of(disk: &DiskStatus) -> Mark {
-        let received = match disk.promise.unit.as_str() {
-            "bytes" => disk.meters.bytes,
-            "disk time" => disk.flow.disk_time,
-            _ => disk.meters.commands,
-        };
         let mut waits = disk.flow.waits.clone();
         waits.remove("own limit");
+        let (mut pending, mut outstanding_us) = (disk.meters.busy, disk.meters.outstanding_us);
+        if disk.flow.all.is_some() {
+            pending = pending.max(waits.values().sum());
+            outstanding_us = (disk.flow.wait + disk.flow.service) / 1000;
+        }
+        let (received, all) = received(disk);
         Mark {
             at: disk.meters.metered,
             commands: disk.meters.commands,
             late: disk.meters.late,
-            bytes: disk.meters.bytes,
+            all,
             received,
-            pending: disk.meters.busy,
-            outstanding_us: disk.meters.outstanding_us,
+            pending,
+            outstanding_us,
             wait: disk.flow.wait,
             service: disk.flow.service,
             waits,
@@ -145,7 +164,8 @@ impl Mark {
 
     /// Milliseconds since an earlier look; `None` if meters or promise began anew between them.
     pub(crate) fn since_ms(&self, before: &Mark) -> Option<u64> {
-        let on = self.at > before.at && self.commands >= before.commands && self.promise == before.promise;
+        let grows = self.commands >= before.commands && self.all.commands >= before.all.commands;
+        let on = self.at > before.at && grows && self.promise == before.promise;
         on.then(|| (self.at - before.at) / 1_000_000)
     }
 }
@@ -176,7 +196,7 @@ pub(crate) fn wanted(before: &Mark, now: &Mark, disk: &DiskStatus, known: &Known
 fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64, known: &Known) -> Option<bool> {
     let rate = now.promise.rate?;
     let received = now.received.saturating_sub(before.received) as f64;
-    let commands = (now.commands - before.commands) as f64;
+    let commands = (now.all.commands - before.all.commands) as f64;
     let each = if commands > 0.0 { received / commands } else { 0.0 };
     let one = if now.promise.unit == "requests" { 1.0 } else { each };
     if received + one >= ENOUGH * rate * time {
@@ -197,7 +217,7 @@ fn rate(before: &Mark, now: &Mark, disk: &DiskStatus, time: f64, known: &Known) 
     let due = match now.promise.latency {
         Some(bound) => bound as f64 / 1e9,
         None => {
-            let bytes = now.bytes.saturating_sub(before.bytes) as f64 / commands;
+            let bytes = now.all.bytes.saturating_sub(before.all.bytes) as f64 / commands;
             [fastest(disk), known.quick, at_most(bytes)].into_iter().flatten().reduce(f64::min)?
         }
     };

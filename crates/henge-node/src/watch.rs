@@ -14,6 +14,7 @@ use crate::events::{Events, wall};
 use crate::fill::Fills;
 use crate::ledger::Ledger;
 use crate::plane::Notice;
+use crate::promise::received;
 use crate::shards::Shards;
 use crate::shortage::Shortages;
 use henge_api::{DiskStatus, EventKind, Status, Unfairness};
@@ -239,11 +240,7 @@ impl Seen {
     /// Why the promise is broken, if it is.
     fn look(&mut self, disk: &DiskStatus) -> Option<String> {
         let promise = &disk.promise;
-        let received = match promise.unit.as_str() {
-            "bytes" => disk.meters.bytes,
-            "disk time" => disk.flow.disk_time,
-            _ => disk.meters.commands,
-        };
+        let (received, _) = received(disk);
         let own = disk.flow.waits.get("own limit").copied().unwrap_or(0);
         let waited = disk.flow.waits.values().sum::<u64>() - own;
         let mark = Mark {
@@ -364,6 +361,26 @@ mod tests {
         assert_eq!(
             events.after(None, 0, 2)[0].detail,
             "received 50.0/s while it waited for more, promised were 100.0/s"
+        );
+    }
+
+    /// All of a disk's clients come by another gateway; its seat, and so its gate, is at this one.
+    #[test]
+    fn a_rate_is_received_by_whichever_gateway_its_clients_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let (events, mut judge) = (Events::open(Some(dir.path())), Judge::default());
+        let promise = || Promise { rate: Some(100.0), unit: "requests".into(), ..Promise::default() };
+        for (t, each, violations) in (0..40).map(|t| (t, 140, 0)).chain((40..60).map(|t| (t, 80, 1))) {
+            let mut status = look(t, 0, 0, t * 1_000_000_000, promise());
+            let commands = if t < 40 { t * each } else { 40 * 140 + (t - 40) * each };
+            status.disks[0].flow.all = Some(henge_api::Received { commands, bytes: commands * 4096 });
+            judge.see(&mut status, &events);
+            assert!(kinds(&events).len() <= violations, "second {t}");
+        }
+        // Two seconds of 140 and eight of 80 are the first ten below the promise.
+        assert_eq!(
+            events.after(None, 0, 1)[0].detail,
+            "received 92.0/s while it waited for more, promised were 100.0/s"
         );
     }
 

@@ -57,6 +57,31 @@ fn late(percentile: f64) -> Promise {
     }
 }
 
+/// At the gateway that has a disk's seat: its own clients receive a part, and the gate knows the rest.
+#[test]
+fn clients_of_all_gateways_count_where_the_seat_is() {
+    let mut tenant = Tenant::new(rated(300.0));
+    tenant.disk.flow.all = Some(Received::default());
+    tenant.judged();
+    let mut second = |here: f64, there: u64, waits: f64| {
+        tenant.goes(SECOND, here, 8.0, if here > 0.0 { 1.0 } else { 0.0 });
+        let commands = here as u64 + there;
+        let all = tenant.disk.flow.all.get_or_insert_default();
+        (all.commands, all.bytes) = (all.commands + commands, all.bytes + commands * 4096);
+        *tenant.disk.flow.waits.entry("share".into()).or_default() += (waits * SECOND as f64) as u64;
+        // Sixteen are in the gate or at the device, all the time.
+        tenant.disk.flow.wait += (15.5 * SECOND as f64) as u64;
+        tenant.disk.flow.service += SECOND / 2;
+        tenant.judged()
+    };
+    assert_eq!(second(150.0, 150, 1.0), Second::Kept, "half of it by each");
+    assert_eq!(second(0.0, 300, 1.0), Second::Kept, "all of it by others");
+    assert_eq!(second(0.0, 200, 1.0), Second::Missed("share".into()), "it waited, by others");
+    assert_eq!(second(150.0, 100, 1.0), Second::Missed("share".into()));
+    assert_eq!(second(0.0, 200, 0.5), Second::NotWanted, "nobody knows whether others had anything pending");
+    assert_eq!(second(0.0, 0, 0.0), Second::NotWanted);
+}
+
 proptest! {
     /// A closed loop with enough outstanding, on a server whose speed changes: a second is kept if and only if it was fast enough,
     /// however irregular the looks.

@@ -105,6 +105,11 @@ fn add_flow(all: &mut AtGates, other: AtGates) {
     all.wait += other.wait;
     all.service += other.service;
     all.disk_time += other.disk_time;
+    if let Some(more) = other.all {
+        let all = all.all.get_or_insert_default();
+        all.commands += more.commands;
+        all.bytes += more.bytes;
+    }
     for (reason, time) in other.waits {
         *all.waits.entry(reason).or_default() += time;
     }

@@ -130,6 +130,24 @@ fn a_drained_gateway_lets_go_of_what_another_takes_and_of_nothing_else() {
     assert!(n1.is_here(), "what was on its way when it was not drained any more");
 }
 
+/// Its gate sees what clients of all gateways ask for, and so it alone can say whether the disk's rate is kept.
+#[test]
+fn whoever_has_the_seat_judges_the_rate() {
+    let mut n1 = Gateway::new();
+    let status = |n1: &mut Gateway| {
+        let now = n1.now();
+        let web = n1.plane.disks[n1.number].as_mut().unwrap();
+        web.config.contract.rate = Some(henge_core::Rate::requests(300));
+        crate::operate::slice(&mut n1.plane, 0, false, 0, now).disks.remove(0)
+    };
+    let passing_on = status(&mut n1);
+    assert_eq!((passing_on.promise.rate, passing_on.flow.all), (None, None));
+    let mut n1 = Gateway::new();
+    assert!(n1.claim());
+    let seated = status(&mut n1);
+    assert_eq!((seated.promise.rate, seated.flow.all), (Some(300.0), Some(henge_api::Received::default())));
+}
+
 #[test]
 fn what_nobody_takes_comes_back_and_stays_until_the_gateway_is_drained_anew() {
     let mut n1 = Gateway::new();

@@ -1,0 +1,49 @@
+"""A rate that is promised to one tenant of two gateways, second by second, beside neighbours at both."""
+
+import pathlib
+
+from support import STRICT, ended, gateways_of, seated
+
+RATE, SECONDS = 300, 40
+
+
+def seconds_of(log, seconds):
+    """Commands in each second, of fio's log of a second a line."""
+    found = [0.0] * seconds
+    for line in pathlib.Path(log).read_text().splitlines():
+        ms, count = line.split(",")[:2]
+        # A line stands for the second that ended then.
+        if (at := round(int(ms) / 1000) - 1) < seconds:
+            found[max(at, 0)] = float(count)
+    return found
+
+
+def promised(bed):
+    """A rate holds for the total over gateways, whichever its tenant comes to, while neighbours write at both without end."""
+    nodes = gateways_of(bed, "n1", "n2", contract=f'contract = {{ rate = "{RATE}/s" }}', scheduler='mclock = { depth = 16, cost = "requests" }')
+    names = [node.name for node in nodes]
+    neighbours = dict(zip(["loud", "louder"], nodes))
+    for name, home in neighbours.items():
+        for node in sorted(nodes, key=lambda node: node is not home):
+            why = node.add(name, gateways=sorted(names, key=lambda name: name != home.name), contract={"weight": 100})
+            assert why is None, why
+        seated(nodes, name, home.name)
+    for node, disk in [(nodes[0], "web"), *((home, name) for name, home in neighbours.items())]:
+        bed.fio(node.uri(disk), "--bs=1m", "--rw=write", size="16m")
+    whole = 2 + 3 * (SECONDS + 4)
+    floods = [bed.fio(home.uri(name), "--iodepth=32", "--time_based", f"--runtime={whole}", size="16m", wait=False) for name, home in neighbours.items()]
+    kept, all_seconds = 0, 0
+    for ways in [[nodes[0]], [nodes[1]], nodes]:
+        logs = [f"{bed.dir}/{'-'.join(n.name for n in ways)}-{way.name}" for way in ways]
+        readers = [bed.fio(way.uri(), "--rw=randread", f"--iodepth={16 // len(ways)}", "--time_based", "--ramp_time=1", f"--runtime={SECONDS}",
+                           f"--write_iops_log={log}", "--log_avg_msec=1000", "--per_job_logs=0", size="16m", wait=False)
+                   for way, log in zip(ways, logs)]
+        for reader in readers:
+            ended(reader)
+        each = [sum(two) for two in zip(*(seconds_of(f"{log}_iops.log", SECONDS) for log in logs))]
+        well = sum(count >= 0.99 * RATE for count in each)
+        kept, all_seconds = kept + well, all_seconds + len(each)
+        print(f"        {RATE}/s by {' and '.join(way.name for way in ways)}: {well} of {len(each)} seconds, least {min(each):.0f}/s, mean {sum(each) / len(each):.0f}/s")
+    others = sum(ended(flood)["write"]["iops"] for flood in floods)
+    print(f"        in {kept} of {all_seconds} seconds; neighbours, who write at a depth of 32 at each gateway, {others:.0f}/s")
+    assert kept >= (0.99 if STRICT else 0.9) * all_seconds, "the promise is the disk's, whichever way its tenant comes"
