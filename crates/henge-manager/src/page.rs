@@ -326,7 +326,7 @@ mod tests {
     fn who_waits_for_nodes_leaves_threads_to_others() {
         let core = Core::start(Settings::default(), crate::store::MemoryStore::default()).unwrap();
         core.call_and_wait(|machine| machine.register(1, node("n", None))).unwrap();
-        let page = Arc::new(Page::new(core.clone(), Audit::new(crate::audit::AuditTo::Nobody)));
+        let page = Arc::new(Page::new(core.clone(), Audit::new(crate::audit::AuditTo::Nobody).unwrap()));
         let viewer = |_| Viewer {
             name: "ann".into(),
             tenant: Some("ann".into()),

@@ -46,7 +46,7 @@ fn the_page_is_noted_as_the_api_is() {
     let path = dir.path().join("audit.jsonl");
     let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
     let [(admin, id), (reader, reads)] = tokens(&core);
-    let page = Page::new(core.clone(), Audit::new(AuditTo::File(path.clone())));
+    let page = Page::new(core.clone(), Audit::new(AuditTo::File(path.clone())).unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (quota, wanted) = (json!({ "disks": "3" }), json!({ "name": "web", "capacity": "1GB" }));
     runtime.block_on(async {
