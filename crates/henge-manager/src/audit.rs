@@ -17,7 +17,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use henge_web::{Asks, Changed, Viewer};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,6 +26,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::Semaphore;
 use writer::Writer;
 
 /// Most of a request's body that a line has.
@@ -35,6 +36,8 @@ const BODY_MAX: usize = 64 << 10;
 /// Lines in a second of who has no known token, and of each who is refused: what changes nothing fills no disk. How many more there were,
 /// one line says.
 const IDLE_MAX: u64 = 10;
+/// Most requests at once that would change something; those whose clients have gone are among them.
+const CHANGES_MAX: usize = 1024;
 
 /// Where the lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,6 +132,8 @@ pub(crate) struct Audit {
     /// None: lines go nowhere.
     writer: Option<Writer>,
     idle: Mutex<Idle>,
+    /// Of requests that would change something.
+    places: Arc<Semaphore>,
 }
 
 /// Requests of one second that change nothing, by who asks: of who has no known token, and those that were refused.
@@ -171,7 +176,8 @@ struct LeftOut<'a> {
 impl Audit {
     pub(crate) fn new(to: AuditTo) -> io::Result<Arc<Audit>> {
         let writer = if to == AuditTo::Nobody { None } else { Some(Writer::begin(to)?) };
-        Ok(Arc::new(Audit { writer, idle: Mutex::default() }))
+        let places = Arc::new(Semaphore::new(CHANGES_MAX));
+        Ok(Arc::new(Audit { writer, idle: Mutex::default(), places }))
     }
 
     /// Returns once a line is where it belongs: whoever asked is answered after that.
@@ -211,6 +217,21 @@ impl From<&Viewer> for Actor {
 fn would_change(method: &Method, path: &str) -> bool {
     let looks = path.starts_with("/api/v1/live/") && (path.ends_with("/preview") || path.ends_with("/offer"));
     !looks && !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Around [`audited`]: a request that would change something goes on to its end, and has its line, if whoever sent it hangs up.
+pub(crate) async fn to_its_end(State(audit): State<Arc<Audit>>, request: Request, next: Next) -> Response {
+    if !would_change(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    // Who hangs up while waiting for a place has changed nothing.
+    let place = Arc::clone(&audit.places).acquire_owned().await.expect("never closed");
+    let request = tokio::spawn(async move {
+        let response = next.run(request).await;
+        drop(place);
+        response
+    });
+    request.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 /// Around every request of the API and of the page.
