@@ -14,6 +14,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::complaints::Complaints;
 use crate::config::{Config, PeersConfig, ProxyError};
 use crate::control::{ASKER, CONTROL, Control, Counts};
 use crate::handover::{HandedPair, Handover};
@@ -95,6 +96,7 @@ pub struct Proxy {
     patience: Patience,
     owners: Owners,
     counts: Counts,
+    complaints: Complaints,
     began: std::time::Instant,
     departure: Departure,
     /// Connections of the proxy before, until they are taken in.
@@ -182,6 +184,7 @@ impl Proxy {
             patience: Patience::new(config.client_timeout, learnt),
             owners: Owners::default(),
             counts: Counts::default(),
+            complaints: Complaints::default(),
             began: std::time::Instant::now(),
             departure: Departure::default(),
             adopted,
@@ -288,7 +291,7 @@ impl Proxy {
             if why.kind() != std::io::ErrorKind::ConnectionReset
                 && let Ok(client) = client
             {
-                self.unreachable(client, &why);
+                self.unreachable(client, &why, now);
             }
             return self.close(id, now);
         }

@@ -57,6 +57,11 @@ pub(super) fn whose(config: &Config, listener: Option<usize>, client: SocketAddr
     (flow.or_else(by_address), flow.is_some() && listen.is_some_and(|l| !l.redirected))
 }
 
+/// By its name, where ports and addresses say whose a connection is.
+fn application(config: &Config, flow: Option<usize>) -> &str {
+    flow.map_or("by user", |flow| config.flows[flow].name.as_str())
+}
+
 impl Proxy {
     pub(super) fn accept(&mut self, listener: usize, now: Instant) {
         loop {
@@ -72,30 +77,36 @@ impl Proxy {
                     return; // nobody more
                 }
             };
+            let whose = whose(&self.config, Some(listener), peer);
             if self.pairs.open.len() >= self.config.connections {
                 self.counts.turned_away += 1;
-                let most = self.config.connections;
-                tracing::warn!(client = %peer, most, "turned away: as many connections as may be are open");
+                if let Some(left_out) = self.complaints.turned_away.is_due(now) {
+                    let (most, application) = (self.config.connections, application(&self.config, whose.0));
+                    let why = "turned away: as many connections as may be are open";
+                    tracing::warn!(client = %peer, application, most, left_out, "{why}");
+                }
                 continue; // dropping it closes it
             }
-            let whose = whose(&self.config, Some(listener), peer);
             match crate::socket::connect(self.config.server) {
                 Ok(server) => match self.pairs.add(client, server, whose, &self.waiter.poller) {
                     Ok(()) => {
                         self.counts.accepted += 1;
-                        let application = whose.0.map_or("by user", |f| self.config.flows[f].name.as_str());
+                        let application = application(&self.config, whose.0);
                         tracing::debug!(client = %peer, application, "connected");
                     }
-                    Err(e) => self.unreachable(peer, &e),
+                    Err(e) => self.unreachable(peer, &e, now),
                 },
-                Err(e) => self.unreachable(peer, &e),
+                Err(e) => self.unreachable(peer, &e, now),
             }
         }
     }
 
-    pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
+    pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error, now: Instant) {
         self.counts.unreachable += 1;
-        tracing::warn!(%client, server = %self.config.server, %why, "no connection to the server for a client");
+        if let Some(left_out) = self.complaints.unreachable.is_due(now) {
+            let server = self.config.server;
+            tracing::warn!(%client, %server, %why, left_out, "no connection to the server for a client");
+        }
     }
 
     /// After something happened on a pair: close it, or tell the poller what it waits for.
@@ -153,12 +164,21 @@ impl Proxy {
         self.counts.refused += stats.refused;
         self.counts.opaque += u64::from(pair.connection.is_opaque());
         let odd = stats.malformed + stats.unfollowed;
-        if stats.refused > 0 {
+        if stats.refused > 0
+            && let Some(left_out) = self.complaints.refused.is_due(now)
+        {
             let client = pair.client.socket.peer_addr().ok();
-            tracing::warn!(?client, "asked for what administrators or servers do: its connection ends");
-        }
-        if pair.connection.is_opaque() || odd > 0 {
             tracing::warn!(
+                ?client,
+                left_out,
+                "asked for what administrators or servers do: its connection ends"
+            );
+        }
+        if (pair.connection.is_opaque() || odd > 0)
+            && let Some(left_out) = self.complaints.not_understood.is_due(now)
+        {
+            tracing::warn!(
+                left_out,
                 malformed = stats.malformed,
                 unfollowed = stats.unfollowed,
                 "a connection's messages were not understood, or not followed"
