@@ -11,6 +11,9 @@ use henge_pvfs2::{Connection, News};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
+/// Clients let in before others have their turn: each costs two sockets and a connection to the server.
+const ACCEPTED_AT_ONCE: usize = 16;
+
 /// Connections of clients, each with its twin at the server.
 pub(super) struct Pairs {
     pub(super) open: Pending<Box<Pair>>,
@@ -64,7 +67,8 @@ fn application(config: &Config, flow: Option<usize>) -> &str {
 
 impl Proxy {
     pub(super) fn accept(&mut self, listener: usize, now: Instant) {
-        loop {
+        // Who is left over wakes the loop again.
+        for _ in 0..ACCEPTED_AT_ONCE {
             let (client, peer) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,

@@ -28,6 +28,18 @@ fn crowd(world: &mut World, port: usize, n: usize) -> [Vec<TcpStream>; 2] {
     [crowd, twins]
 }
 
+/// A crowd that comes at once is let in by turns, and whoever is in already is served between.
+#[test]
+fn a_crowd_is_let_in_by_turns() {
+    let mut world = of_two(1000);
+    let address = world.proxy.addresses()[1];
+    let _crowd: Vec<_> = (0..100).map(|_| TcpStream::connect(address).expect("connected")).collect();
+    world.proxy.accept(1, world.now);
+    assert!(world.open() < 100 / 3, "{} at once", world.open());
+    world.turn();
+    assert_eq!(world.open(), 100);
+}
+
 /// Counts lines of the log.
 struct Lines(Arc<AtomicUsize>);
 
