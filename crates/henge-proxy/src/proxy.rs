@@ -7,6 +7,7 @@ mod lane;
 mod leaving;
 mod lines;
 mod patience;
+mod places;
 mod refused;
 mod requests;
 mod slots;
@@ -179,7 +180,7 @@ impl Proxy {
             waiter,
             listeners,
             control,
-            pairs: Pairs::new().map_err(|e| ProxyError::io("a pipe", e))?,
+            pairs: Pairs::new(&config).map_err(|e| ProxyError::io("a pipe", e))?,
             requests: Requests::new(gate, config.flows.len()),
             patience: Patience::new(config.client_timeout, learnt),
             owners: Owners::default(),

@@ -1,6 +1,7 @@
 //! Connections that come and go: clients with their twins.
 
 use super::Proxy;
+use super::places::Places;
 use super::requests::served;
 use crate::conduit::Conduit;
 use crate::config::Config;
@@ -20,11 +21,19 @@ pub(super) struct Pairs {
     pub(super) conduit: Conduit,
     /// Emptied whenever a server was heard.
     pub(super) news: Vec<News>,
+    places: Places,
 }
 
 impl Pairs {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Pairs { open: Pending::new(), conduit: Conduit::new()?, news: Vec::new() })
+    pub(super) fn new(config: &Config) -> io::Result<Self> {
+        let places = Places::new(config);
+        Ok(Pairs { open: Pending::new(), conduit: Conduit::new()?, news: Vec::new(), places })
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Box<Pair>> {
+        let pair = self.open.remove(id)?;
+        self.places.leave(pair.flow);
+        Some(pair)
     }
 
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Box<Pair>> {
@@ -47,6 +56,7 @@ impl Pairs {
         poller.add(&pair.client.socket, name, Interest::READ)?;
         poller.add(&pair.server.socket, name | 1, Interest::READ)?;
         self.open.insert(Box::new(pair));
+        self.places.enter(flow);
         Ok(())
     }
 }
@@ -82,11 +92,11 @@ impl Proxy {
                 }
             };
             let whose = whose(&self.config, Some(listener), peer);
-            if self.pairs.open.len() >= self.config.connections {
+            if !self.pairs.places.may_enter(whose.0) {
                 self.counts.turned_away += 1;
                 if let Some(left_out) = self.complaints.turned_away.is_due(now) {
                     let (most, application) = (self.config.connections, application(&self.config, whose.0));
-                    let why = "turned away: as many connections as may be are open";
+                    let why = "turned away: as many connections are open as may be, beside places that others have for themselves";
                     tracing::warn!(client = %peer, application, most, left_out, "{why}");
                 }
                 continue; // dropping it closes it
@@ -160,7 +170,7 @@ impl Proxy {
     /// A pair is gone: what waited is forgotten, what was at the server is over.
     pub(super) fn close(&mut self, pair_id: RequestId, now: Instant) {
         self.requests.dirty = true;
-        let pair = self.pairs.open.remove(pair_id).expect("closed once");
+        let pair = self.pairs.remove(pair_id).expect("closed once");
         let stats = pair.connection.stats();
         self.counts.malformed += stats.malformed;
         self.counts.unfollowed += stats.unfollowed;

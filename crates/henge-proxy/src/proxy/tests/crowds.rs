@@ -28,6 +28,24 @@ fn crowd(world: &mut World, port: usize, n: usize) -> [Vec<TcpStream>; 2] {
     [crowd, twins]
 }
 
+/// One application opens all that it can. The other, and users without a port, find their parts; what somebody gives back is anybody's.
+#[test]
+fn an_application_that_opens_all_it_can_leaves_the_others_their_places() {
+    let mut world = of_two(12);
+    let greedy = crowd(&mut world, 1, 20);
+    assert_eq!((world.open(), world.proxy.counts.turned_away), (8, 12), "two for each of the others");
+    let others: Vec<_> = [0, 0, 2, 2].map(|port| world.connect_to(port)).into();
+    assert_eq!(world.open(), 12);
+    let late = crowd(&mut world, 0, 1);
+    assert_eq!((world.open(), world.proxy.counts.turned_away), (12, 13), "there are no more");
+    drop((greedy, late));
+    world.turn();
+    assert_eq!(world.open(), 4);
+    let many = crowd(&mut world, 0, 20);
+    assert_eq!(world.open(), 10, "two are left for who was greedy");
+    drop((many, others));
+}
+
 /// A crowd that comes at once is let in by turns, and whoever is in already is served between.
 #[test]
 fn a_crowd_is_let_in_by_turns() {
