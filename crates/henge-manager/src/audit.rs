@@ -11,23 +11,23 @@
 //! | `"syslog"` | to `/dev/log`, facility authpriv |
 //! | `"none"` | nowhere |
 
+mod writer;
+
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use henge_web::{Asks, Changed, Viewer};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use tokio::sync::Semaphore;
+use writer::Writer;
 
 /// Most of a request's body that a line has.
 const ASKED_MAX: usize = 4 << 10;
@@ -36,6 +36,8 @@ const BODY_MAX: usize = 64 << 10;
 /// Lines in a second of who has no known token, and of each who is refused: what changes nothing fills no disk. How many more there were,
 /// one line says.
 const IDLE_MAX: u64 = 10;
+/// Most requests at once that would change something; those whose clients have gone are among them.
+const CHANGES_MAX: usize = 1024;
 
 /// Where the lines go.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,17 +129,11 @@ struct Line<'a> {
 /// Writes the lines.
 #[derive(Debug)]
 pub(crate) struct Audit {
-    to: AuditTo,
-    /// One line at a time.
-    state: Mutex<Written>,
-}
-
-/// What was written.
-#[derive(Debug, Default)]
-struct Written {
-    /// The day of the last line.
-    day: u64,
-    idle: Idle,
+    /// None: lines go nowhere.
+    writer: Option<Writer>,
+    idle: Mutex<Idle>,
+    /// Of requests that would change something.
+    places: Arc<Semaphore>,
 }
 
 /// Requests of one second that change nothing, by who asks: of who has no known token, and those that were refused.
@@ -177,97 +173,37 @@ struct LeftOut<'a> {
     left_out: u64,
 }
 
-const DAY_MS: u64 = 86_400_000;
-/// The last second of the year 9999: what lies beyond is no date.
-const LAST_MS: u64 = 253_402_300_799_000;
-
 impl Audit {
-    pub(crate) fn new(to: AuditTo) -> Arc<Audit> {
-        Arc::new(Audit { to, state: Mutex::default() })
+    pub(crate) fn new(to: AuditTo) -> io::Result<Arc<Audit>> {
+        let writer = if to == AuditTo::Nobody { None } else { Some(Writer::begin(to)?) };
+        let places = Arc::new(Semaphore::new(CHANGES_MAX));
+        Ok(Arc::new(Audit { writer, idle: Mutex::default(), places }))
     }
 
-    fn write(&self, line: &Line<'_>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns once a line is where it belongs: whoever asked is answered after that.
+    async fn write(&self, line: &Line<'_>) {
+        let Some(writer) = &self.writer else { return };
+        let (left_out, due) = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let left_out = idle.left_out(line.time);
+            let changes = line.who.is_some() && line.status < 400;
+            (left_out, changes || idle.may_ask(line.who))
+        };
         let time = line.time;
-        for (who, left_out) in state.idle.left_out(time) {
-            let who = who.as_ref();
-            self.put(&mut state, (time, who), &LeftOut { time, who, left_out });
+        for (who, left_out) in left_out {
+            let text = text(&LeftOut { time, who: who.as_ref(), left_out });
+            writer.write((time, who), text).await;
         }
-        let changes = line.who.is_some() && line.status < 400;
-        if changes || state.idle.may_ask(line.who) {
-            self.put(&mut state, (line.time, line.who), line);
-        }
-    }
-
-    fn put(&self, state: &mut Written, (time, who): (u64, Option<&Actor>), line: &impl Serialize) {
-        let mut text = serde_json::to_vec(line).expect("a line is texts and numbers");
-        text.push(b'\n');
-        let written = match &self.to {
-            AuditTo::Nobody => Ok(()),
-            AuditTo::Stderr => io::stderr().write_all(&text),
-            AuditTo::Syslog(socket) => {
-                let text = [b"<86>henge-manager: ", text.trim_ascii_end()].concat();
-                UnixDatagram::unbound().and_then(|s| s.send_to(&text, socket)).map(drop)
-            }
-            AuditTo::File(path) => append(path, &text),
-            AuditTo::Days(folder, keep) => {
-                let today = time / DAY_MS;
-                let due = std::mem::replace(&mut state.day, today) != today;
-                let tidied = if due { tidy(folder, keep, today) } else { Ok(()) };
-                tidied.and_then(|()| append(&folder.join(file_of(who, today)), &text))
-            }
-        };
-        if let Err(e) = written {
-            tracing::error!(error = %e, "the audit log cannot be written");
+        if due {
+            writer.write((time, line.who.cloned()), text(line)).await;
         }
     }
 }
 
-fn append(path: &Path, text: &[u8]) -> io::Result<()> {
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-    file.and_then(|mut file| file.write_all(text))
-}
-
-/// The file of a day's lines of one who asks.
-fn file_of(who: Option<&Actor>, day: u64) -> String {
-    let of = match who {
-        None => "nobody".to_owned(),
-        Some(Actor { tenant: None, .. }) => "administrator".to_owned(),
-        Some(Actor { tenant: Some(tenant), .. }) => format!("tenant-{tenant}"),
-    };
-    format!("{of}-{}.jsonl", date(day))
-}
-
-/// A day since 1970 as 2026-11-24: texts in the order of days.
-fn date(day: u64) -> String {
-    let begins = UNIX_EPOCH + Duration::from_millis(day.saturating_mul(DAY_MS).min(LAST_MS));
-    let mut text = humantime::format_rfc3339_seconds(begins).to_string();
-    text.truncate("2026-11-24".len());
+fn text(line: &impl Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(line).expect("a line is texts and numbers");
+    text.push(b'\n');
     text
-}
-
-/// Makes the folder, and removes what is older than it is to be kept.
-fn tidy(folder: &Path, keep: &Keep, today: u64) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    for entry in std::fs::read_dir(folder)? {
-        let name = entry?.file_name().into_string().unwrap_or_default();
-        // NAME-2026-11-24.jsonl; what is called otherwise is somebody else's.
-        let stem = name.strip_suffix(".jsonl").unwrap_or_default();
-        let Some((of, written)) = stem.len().checked_sub(11).and_then(|at| stem.split_at_checked(at)) else {
-            continue;
-        };
-        let is_date =
-            |b: (usize, u8)| if matches!(b.0, 0 | 5 | 8) { b.1 == b'-' } else { b.1.is_ascii_digit() };
-        if !written.bytes().enumerate().all(is_date) {
-            continue;
-        }
-        let days =
-            of.strip_prefix("tenant-").and_then(|tenant| keep.tenants.get(tenant)).unwrap_or(&keep.days);
-        if written[1..] < *date(today.saturating_sub(*days)) {
-            std::fs::remove_file(folder.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 impl From<&Viewer> for Actor {
@@ -281,6 +217,21 @@ impl From<&Viewer> for Actor {
 fn would_change(method: &Method, path: &str) -> bool {
     let looks = path.starts_with("/api/v1/live/") && (path.ends_with("/preview") || path.ends_with("/offer"));
     !looks && !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// Around [`audited`]: a request that would change something goes on to its end, and has its line, if whoever sent it hangs up.
+pub(crate) async fn to_its_end(State(audit): State<Arc<Audit>>, request: Request, next: Next) -> Response {
+    if !would_change(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    // Who hangs up while waiting for a place has changed nothing.
+    let place = Arc::clone(&audit.places).acquire_owned().await.expect("never closed");
+    let request = tokio::spawn(async move {
+        let response = next.run(request).await;
+        drop(place);
+        response
+    });
+    request.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 /// Around every request of the API and of the page.
@@ -313,7 +264,7 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
         let viewer = asks.get().map(Actor::from);
         let who = asking.actor.get().or(viewer.as_ref());
         let changed = response.extensions().get::<Changed>().cloned().unwrap_or_default();
-        audit.write(&Line {
+        let line = Line {
             time: crate::core::now_ms(),
             who,
             address,
@@ -324,7 +275,8 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
             asked: asked(&body, who),
             before: asking.before.get().or(changed.before.as_ref()),
             after: asking.after.get().or(changed.after.as_ref()),
-        });
+        };
+        audit.write(&line).await;
     }
     response
 }
@@ -362,21 +314,30 @@ fn redacted(mut body: serde_json::Value) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use super::writer::date;
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixDatagram;
+
+    const DAY_MS: u64 = 86_400_000;
+
+    fn write(audit: &Audit, line: &Line<'_>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(audit.write(line));
+    }
 
     #[test]
     fn lines_are_whole_private_and_go_on_where_the_file_was_moved_away() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        let audit = Audit::new(AuditTo::File(path.clone()));
+        let audit = Audit::new(AuditTo::File(path.clone())).unwrap();
         let (ann, bob) = (actor(Some("ann")), actor(Some("bob")));
         let says = |who, why: Option<&str>| Line { why: why.map(str::to_owned), ..line(0, Some(who), None) };
-        audit.write(&says(&ann, None));
-        audit.write(&Line { status: 422, ..says(&bob, Some("it is\nfull")) });
+        write(&audit, &says(&ann, None));
+        write(&audit, &Line { status: 422, ..says(&bob, Some("it is\nfull")) });
         let moved = dir.path().join("audit.1");
         std::fs::rename(&path, &moved).unwrap();
-        audit.write(&says(&ann, None));
+        write(&audit, &says(&ann, None));
         let lines = |path: &std::path::Path| -> Vec<serde_json::Value> {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o077, 0);
             let text = std::fs::read_to_string(path).unwrap();
@@ -413,14 +374,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("audit");
         let keep = Keep { days: 2, tenants: [("ann".to_owned(), 4)].into() };
-        let audit = Audit::new(AuditTo::Days(folder.clone(), keep));
+        let audit = Audit::new(AuditTo::Days(folder.clone(), keep)).unwrap();
         // A tenant may be called so, and is not the administrator.
         let who = [None, Some(actor(None)), Some(actor(Some("ann"))), Some(actor(Some("administrator")))];
         let before = Value::from(1);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("note"), "of somebody else").unwrap();
         for day in 100..106 {
-            who.iter().for_each(|who| audit.write(&line(day, who.as_ref(), Some(&before))));
+            who.iter().for_each(|who| write(&audit, &line(day, who.as_ref(), Some(&before))));
         }
         let names =
             std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
@@ -442,20 +403,44 @@ mod tests {
         assert_eq!((&line["actor"], &line["before"]), (&"ann".into(), &1.into()));
     }
 
+    /// A pipe that nobody reads stands for storage that hangs: whoever has a line waits, and everybody else is answered by the same thread.
     #[test]
-    fn days_have_their_dates() {
-        // By `date -u -d @$((DAY * 86400)) +%F`.
-        for (day, text) in [
-            (0, "1970-01-01"),
-            (58, "1970-02-28"),
-            (59, "1970-03-01"),
-            (11_016, "2000-02-29"),
-            (20_781, "2026-11-24"),
-            (47_540, "2100-02-28"),
-            (47_541, "2100-03-01"),
-        ] {
-            assert_eq!(date(day), text);
-        }
+    fn a_log_that_hangs_keeps_only_those_waiting_who_have_lines() {
+        use axum::routing::get;
+        use tower_service::Service;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let audit = Audit::new(AuditTo::File(path.clone())).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async move {
+                let mut routes = axum::Router::new()
+                    .route("/", get(async || "here").post(async || "changed"))
+                    .layer(axum::middleware::from_fn_with_state(audit, audited));
+                let mut ask = |method| {
+                    let request = Request::builder().method(method).uri("/");
+                    tokio::spawn(routes.call(request.body(Body::empty()).unwrap()))
+                };
+                let changes = ask(Method::POST);
+                let looks = ask(Method::GET).await.unwrap().unwrap();
+                tell.send((looks.status(), changes.is_finished())).unwrap();
+                tell.send((changes.await.unwrap().unwrap().status(), true)).unwrap();
+            });
+        });
+        let patience = std::time::Duration::from_secs(20);
+        assert_eq!(told.recv_timeout(patience), Ok((StatusCode::OK, false)), "a request that has no line");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("\"method\":\"POST\"") && text.ends_with('\n'), "{text}");
+        assert_eq!(told.recv_timeout(patience), Ok((StatusCode::OK, true)));
     }
 
     #[test]
@@ -463,8 +448,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let log = UnixDatagram::bind(&path).unwrap();
-        let audit = Audit::new(AuditTo::Syslog(path));
-        audit.write(&line(1, Some(&actor(None)), None));
+        let audit = Audit::new(AuditTo::Syslog(path)).unwrap();
+        write(&audit, &line(1, Some(&actor(None)), None));
         let mut bytes = [0; 1024];
         let n = log.recv(&mut bytes).unwrap();
         let text = std::str::from_utf8(&bytes[..n]).unwrap();
@@ -477,19 +462,19 @@ mod tests {
     fn strangers_fill_no_disk_and_what_they_do_is_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        let audit = Audit::new(AuditTo::File(path.clone()));
+        let audit = Audit::new(AuditTo::File(path.clone())).unwrap();
         let known = actor(Some("ann"));
         let line = |time: u64, who| Line { time, ..line(0, who, None) };
-        (0..1000).for_each(|at| audit.write(&line(5000 + at % 1000, None)));
-        (0..20).for_each(|_| audit.write(&line(5999, Some(&known))));
+        (0..1000).for_each(|at| write(&audit, &line(5000 + at % 1000, None)));
+        (0..20).for_each(|_| write(&audit, &line(5999, Some(&known))));
         // Nor does who is refused.
-        (0..30).for_each(|_| audit.write(&Line { status: 409, ..line(5999, Some(&known)) }));
+        (0..30).for_each(|_| write(&audit, &Line { status: 409, ..line(5999, Some(&known)) }));
         let lines = || -> Vec<Value> {
             let text = std::fs::read_to_string(&path).unwrap();
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
         };
         assert_eq!(lines().len(), 10 + 20 + 10, "who changes something has all lines");
-        (0..3).for_each(|_| audit.write(&line(6000, None)));
+        (0..3).for_each(|_| write(&audit, &line(6000, None)));
         let after = lines();
         assert_eq!(after.len(), 40 + 2 + 3);
         assert_eq!(after[40], serde_json::json!({ "time": 6000, "left_out": 990 }));
@@ -498,7 +483,7 @@ mod tests {
             serde_json::json!({ "time": 6000, "actor": "ann", "token": "id", "left_out": 20 })
         );
         // A clock that is set back begins another second.
-        (0..3).for_each(|_| audit.write(&line(1000, None)));
+        (0..3).for_each(|_| write(&audit, &line(1000, None)));
         assert_eq!(lines().len(), 45 + 3);
     }
 

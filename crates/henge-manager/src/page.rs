@@ -4,7 +4,7 @@
 mod audited;
 mod disks;
 
-use crate::audit::{Audit, audited};
+use crate::audit::{Audit, audited, to_its_end};
 use crate::core::{Core, Unavailable, now_ms};
 use crate::machine::{Caller, Failure, Machine};
 use crate::model::DiskSpec;
@@ -264,7 +264,10 @@ impl Source for Page {
     }
 
     fn around(&self, routes: Router) -> Router {
-        routes.layer(axum::middleware::from_fn_with_state(Arc::clone(&self.audit), audited))
+        let audit = || Arc::clone(&self.audit);
+        routes
+            .layer(axum::middleware::from_fn_with_state(audit(), audited))
+            .layer(axum::middleware::from_fn_with_state(audit(), to_its_end))
     }
 }
 
@@ -326,7 +329,7 @@ mod tests {
     fn who_waits_for_nodes_leaves_threads_to_others() {
         let core = Core::start(Settings::default(), crate::store::MemoryStore::default()).unwrap();
         core.call_and_wait(|machine| machine.register(1, node("n", None))).unwrap();
-        let page = Arc::new(Page::new(core.clone(), Audit::new(crate::audit::AuditTo::Nobody)));
+        let page = Arc::new(Page::new(core.clone(), Audit::new(crate::audit::AuditTo::Nobody).unwrap()));
         let viewer = |_| Viewer {
             name: "ann".into(),
             tenant: Some("ann".into()),

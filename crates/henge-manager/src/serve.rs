@@ -97,7 +97,7 @@ impl Manager {
             (config.settings.period_ms, value_max),
             config.central_tags,
         ));
-        let audit = Audit::new(config.audit);
+        let audit = Audit::new(config.audit).map_err(named("a thread for the audit log"))?;
         let page = match config.page {
             Some(address) => Some(
                 crate::page::serve(address, tls.clone(), core.clone(), Arc::clone(&audit))

@@ -15,6 +15,7 @@
 mod check;
 #[cfg(test)]
 mod children;
+mod complaints;
 mod conduit;
 mod config;
 mod control;

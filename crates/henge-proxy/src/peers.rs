@@ -22,6 +22,7 @@ fn rest(peers: &mut Peers, now: Instant) {
 mod tests;
 mod wire;
 
+use crate::complaints::Complaint;
 use crate::config::{Config, PeersConfig, Proof, ProxyError};
 use crate::poller::{Happened, Interest, Poller};
 use certificates::Certificates;
@@ -104,6 +105,7 @@ pub struct Peers {
     next_name: u64,
     foreign: Foreign,
     counts: PeerCounts,
+    refused: Complaint,
     /// Of the listener and the links.
     poller: Poller,
     happened: Vec<Happened>,
@@ -184,6 +186,7 @@ impl Peers {
                 outbox: Outbox::new(),
             },
             counts: PeerCounts::default(),
+            refused: Complaint::default(),
             poller,
             happened: Vec::new(),
             piece: vec![0; PIECE].into(),
@@ -402,7 +405,9 @@ impl Peers {
                 Ok(received) => received,
                 Err(refusal) => {
                     self.counts.refused += 1;
-                    tracing::warn!(why = %refusal, "a link is refused");
+                    if let Some(left_out) = self.refused.is_due(now) {
+                        tracing::warn!(why = %refusal, left_out, "a link is refused");
+                    }
                     return Err(io::ErrorKind::PermissionDenied.into());
                 }
             };

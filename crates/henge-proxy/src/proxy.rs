@@ -7,6 +7,7 @@ mod lane;
 mod leaving;
 mod lines;
 mod patience;
+mod places;
 mod refused;
 mod requests;
 mod slots;
@@ -14,6 +15,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+use crate::complaints::Complaints;
 use crate::config::{Config, PeersConfig, ProxyError};
 use crate::control::{ASKER, CONTROL, Control, Counts};
 use crate::handover::{HandedPair, Handover};
@@ -95,6 +97,7 @@ pub struct Proxy {
     patience: Patience,
     owners: Owners,
     counts: Counts,
+    complaints: Complaints,
     began: std::time::Instant,
     departure: Departure,
     /// Connections of the proxy before, until they are taken in.
@@ -177,11 +180,12 @@ impl Proxy {
             waiter,
             listeners,
             control,
-            pairs: Pairs::new().map_err(|e| ProxyError::io("a pipe", e))?,
+            pairs: Pairs::new(&config).map_err(|e| ProxyError::io("a pipe", e))?,
             requests: Requests::new(gate, config.flows.len()),
             patience: Patience::new(config.client_timeout, learnt),
             owners: Owners::default(),
             counts: Counts::default(),
+            complaints: Complaints::default(),
             began: std::time::Instant::now(),
             departure: Departure::default(),
             adopted,
@@ -288,7 +292,7 @@ impl Proxy {
             if why.kind() != std::io::ErrorKind::ConnectionReset
                 && let Ok(client) = client
             {
-                self.unreachable(client, &why);
+                self.unreachable(client, &why, now);
             }
             return self.close(id, now);
         }

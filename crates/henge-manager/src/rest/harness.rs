@@ -112,7 +112,7 @@ impl Harness {
         let authority = Authority::new(core.clone());
         runtime.block_on(authority.begin("demo")).map_err(io::Error::other)?;
         let tokens = core.call_and_wait(furnish).map_err(io::Error::other)??;
-        let router = router(core.clone(), Audit::new(AuditTo::Nobody), authority);
+        let router = router(core.clone(), Audit::new(AuditTo::Nobody)?, authority);
         Ok(Harness { router, core, runtime, tokens })
     }
 

@@ -9,7 +9,7 @@ mod problem;
 mod tenants;
 pub(crate) mod views;
 
-use crate::audit::{Audit, audited, received};
+use crate::audit::{Audit, audited, received, to_its_end};
 use crate::authority::Authority;
 use crate::core::Core;
 use axum::Router;
@@ -112,7 +112,8 @@ pub fn openapi() -> String {
 
 /// All routes.
 pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
-    let audited = axum::middleware::from_fn_with_state(audit, audited);
+    let audited = axum::middleware::from_fn_with_state(Arc::clone(&audit), audited);
+    let to_its_end = axum::middleware::from_fn_with_state(audit, to_its_end);
     let app = App { core, authority };
     let (router, document) = described(routes());
     // Anybody may ask for it: it is written once.
@@ -132,6 +133,7 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
         .layer(axum::middleware::map_response(too_long))
         .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
+        .layer(to_its_end)
         .layer(axum::middleware::from_fn(whole))
 }
 

@@ -1,6 +1,7 @@
 //! Connections that come and go: clients with their twins.
 
 use super::Proxy;
+use super::places::Places;
 use super::requests::served;
 use crate::conduit::Conduit;
 use crate::config::Config;
@@ -11,17 +12,28 @@ use henge_pvfs2::{Connection, News};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
+/// Clients let in before others have their turn: each costs two sockets and a connection to the server.
+const ACCEPTED_AT_ONCE: usize = 16;
+
 /// Connections of clients, each with its twin at the server.
 pub(super) struct Pairs {
     pub(super) open: Pending<Box<Pair>>,
     pub(super) conduit: Conduit,
     /// Emptied whenever a server was heard.
     pub(super) news: Vec<News>,
+    places: Places,
 }
 
 impl Pairs {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Pairs { open: Pending::new(), conduit: Conduit::new()?, news: Vec::new() })
+    pub(super) fn new(config: &Config) -> io::Result<Self> {
+        let places = Places::new(config);
+        Ok(Pairs { open: Pending::new(), conduit: Conduit::new()?, news: Vec::new(), places })
+    }
+
+    pub(super) fn remove(&mut self, id: RequestId) -> Option<Box<Pair>> {
+        let pair = self.open.remove(id)?;
+        self.places.leave(pair.flow);
+        Some(pair)
     }
 
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<&mut Box<Pair>> {
@@ -44,6 +56,7 @@ impl Pairs {
         poller.add(&pair.client.socket, name, Interest::READ)?;
         poller.add(&pair.server.socket, name | 1, Interest::READ)?;
         self.open.insert(Box::new(pair));
+        self.places.enter(flow);
         Ok(())
     }
 }
@@ -57,9 +70,15 @@ pub(super) fn whose(config: &Config, listener: Option<usize>, client: SocketAddr
     (flow.or_else(by_address), flow.is_some() && listen.is_some_and(|l| !l.redirected))
 }
 
+/// By its name, where ports and addresses say whose a connection is.
+fn application(config: &Config, flow: Option<usize>) -> &str {
+    flow.map_or("by user", |flow| config.flows[flow].name.as_str())
+}
+
 impl Proxy {
     pub(super) fn accept(&mut self, listener: usize, now: Instant) {
-        loop {
+        // Who is left over wakes the loop again.
+        for _ in 0..ACCEPTED_AT_ONCE {
             let (client, peer) = match self.listeners[listener].accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -72,30 +91,36 @@ impl Proxy {
                     return; // nobody more
                 }
             };
-            if self.pairs.open.len() >= self.config.connections {
+            let whose = whose(&self.config, Some(listener), peer);
+            if !self.pairs.places.may_enter(whose.0) {
                 self.counts.turned_away += 1;
-                let most = self.config.connections;
-                tracing::warn!(client = %peer, most, "turned away: as many connections as may be are open");
+                if let Some(left_out) = self.complaints.turned_away.is_due(now) {
+                    let (most, application) = (self.config.connections, application(&self.config, whose.0));
+                    let why = "turned away: as many connections are open as may be, beside places that others have for themselves";
+                    tracing::warn!(client = %peer, application, most, left_out, "{why}");
+                }
                 continue; // dropping it closes it
             }
-            let whose = whose(&self.config, Some(listener), peer);
             match crate::socket::connect(self.config.server) {
                 Ok(server) => match self.pairs.add(client, server, whose, &self.waiter.poller) {
                     Ok(()) => {
                         self.counts.accepted += 1;
-                        let application = whose.0.map_or("by user", |f| self.config.flows[f].name.as_str());
+                        let application = application(&self.config, whose.0);
                         tracing::debug!(client = %peer, application, "connected");
                     }
-                    Err(e) => self.unreachable(peer, &e),
+                    Err(e) => self.unreachable(peer, &e, now),
                 },
-                Err(e) => self.unreachable(peer, &e),
+                Err(e) => self.unreachable(peer, &e, now),
             }
         }
     }
 
-    pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error) {
+    pub(super) fn unreachable(&mut self, client: SocketAddr, why: &io::Error, now: Instant) {
         self.counts.unreachable += 1;
-        tracing::warn!(%client, server = %self.config.server, %why, "no connection to the server for a client");
+        if let Some(left_out) = self.complaints.unreachable.is_due(now) {
+            let server = self.config.server;
+            tracing::warn!(%client, %server, %why, left_out, "no connection to the server for a client");
+        }
     }
 
     /// After something happened on a pair: close it, or tell the poller what it waits for.
@@ -145,7 +170,7 @@ impl Proxy {
     /// A pair is gone: what waited is forgotten, what was at the server is over.
     pub(super) fn close(&mut self, pair_id: RequestId, now: Instant) {
         self.requests.dirty = true;
-        let pair = self.pairs.open.remove(pair_id).expect("closed once");
+        let pair = self.pairs.remove(pair_id).expect("closed once");
         let stats = pair.connection.stats();
         self.counts.malformed += stats.malformed;
         self.counts.unfollowed += stats.unfollowed;
@@ -153,12 +178,21 @@ impl Proxy {
         self.counts.refused += stats.refused;
         self.counts.opaque += u64::from(pair.connection.is_opaque());
         let odd = stats.malformed + stats.unfollowed;
-        if stats.refused > 0 {
+        if stats.refused > 0
+            && let Some(left_out) = self.complaints.refused.is_due(now)
+        {
             let client = pair.client.socket.peer_addr().ok();
-            tracing::warn!(?client, "asked for what administrators or servers do: its connection ends");
-        }
-        if pair.connection.is_opaque() || odd > 0 {
             tracing::warn!(
+                ?client,
+                left_out,
+                "asked for what administrators or servers do: its connection ends"
+            );
+        }
+        if (pair.connection.is_opaque() || odd > 0)
+            && let Some(left_out) = self.complaints.not_understood.is_due(now)
+        {
+            tracing::warn!(
+                left_out,
                 malformed = stats.malformed,
                 unfollowed = stats.unfollowed,
                 "a connection's messages were not understood, or not followed"

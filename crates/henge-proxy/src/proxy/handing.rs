@@ -35,8 +35,7 @@ impl Proxy {
         }
         let ids: Vec<RequestId> = self.pairs.open.iter().map(|(id, _)| id).collect();
         let pairs = ids.into_iter().filter_map(|id| {
-            let pair =
-                self.pairs.open.remove(id).filter(|p| p.frozen && !p.client.ended && !p.server.ended)?;
+            let pair = self.pairs.remove(id).filter(|p| p.frozen && !p.client.ended && !p.server.ended)?;
             let mut pair = *pair;
             let (waited, held) = held.remove(&id.index()).unwrap_or_default();
             Some(HandedPair {

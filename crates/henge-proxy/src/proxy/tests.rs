@@ -1,3 +1,4 @@
+mod crowds;
 mod metadata;
 mod patience;
 mod slots;
