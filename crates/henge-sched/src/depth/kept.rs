@@ -283,6 +283,9 @@ impl Kept {
         let flow = self.flows.get_mut(id)?;
         if flow.window.number != self.window.number {
             flow.begin(self.window.number, weights);
+            if !self.shares.trial {
+                flow.share.leave_trial();
+            }
             self.window.joined(id, flow);
         }
         Some(flow)

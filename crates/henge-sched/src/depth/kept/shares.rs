@@ -32,6 +32,8 @@
 //! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
 //! as. Then it is measured anew, as who comes is.
 //!
+//! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes.
+//!
 //! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
 //! follows at half of the pace, and again while it shows a tenth more.
 //!
@@ -131,6 +133,13 @@ impl Share {
     /// It is protected, and not held back for the sake of another one who is.
     pub fn goes_beside(&self) -> bool {
         self.protected && !self.bounded
+    }
+
+    /// No trial goes on: who was not there when its own ended is one who comes.
+    pub fn leave_trial(&mut self) {
+        if matches!(self.looked, Looked::Now | Looked::Later) {
+            (self.looked, self.protected, self.look) = (Looked::Not, false, 0);
+        }
     }
 
     fn bound(&mut self, turn: u64, now: Instant) {
@@ -496,9 +505,14 @@ impl Kept {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.look == look) else { continue };
             match flow.share.looked {
                 Looked::Now => {
-                    flow.share.looked = if short { Looked::Short } else { Looked::Not };
+                    let seen = flow.share.reference > 0;
+                    flow.share.looked = if short && seen { Looked::Short } else { Looked::Not };
+                    // Of who was not there at the end nothing is known: it is one who comes.
+                    flow.share.look = if short && !seen { 0 } else { look };
                     (flow.share.protected, flow.share.with) = (false, with);
-                    flow.had(short, self.pace.turn, now);
+                    if short || seen {
+                        flow.had(short, self.pace.turn, now);
+                    }
                 }
                 Looked::Later => {
                     (flow.share.looked, flow.share.protected) = (Looked::Now, true);
@@ -540,29 +554,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
-        const TURN: u64 = 1_000_000;
-        let after = |turns: u64| Instant::from_nanos(turns * TURN);
-        let mut flow = Watched::new();
-        flow.share.before = 1000;
-        assert!(!flow.had_enough(after(0)), "nobody has looked");
-        flow.had(false, TURN, after(0));
-        assert!(flow.had_enough(after(63)) && !flow.had_enough(after(64)));
-        flow.share.before = 750;
-        assert!(flow.had_enough(after(1)));
-        flow.share.before = 749;
-        assert!(!flow.had_enough(after(1)), "it has lost since");
-        for turns in [128, 256, 512, 1024, 1024] {
-            flow.had(false, TURN, after(0));
-            assert!(flow.had_enough(after(turns - 1)) && !flow.had_enough(after(turns)), "{turns}");
-        }
-        flow.had(true, TURN, after(0));
-        assert!(!flow.had_enough(after(0)), "it was short");
-        flow.had(false, TURN, after(0));
-        assert!(!flow.had_enough(after(64)), "all begins anew");
-    }
-}
+mod tests;

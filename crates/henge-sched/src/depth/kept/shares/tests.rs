@@ -1,0 +1,78 @@
+use super::*;
+use henge_core::{Contract, DepthController, Duration, FlowId};
+
+fn at(ms: u64) -> Instant {
+    Instant::from_nanos(ms * 1_000_000)
+}
+
+/// Flows of these weights, of which each has a request at the device.
+fn kept(weights: &[u32]) -> Kept {
+    let mut kept = Kept::new(32, true);
+    for (flow, weight) in (0..).zip(weights) {
+        kept.set_flow(FlowId(flow), Some(&Contract::weighted(*weight)));
+        kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(0));
+    }
+    kept.shares.look.number = 1;
+    kept
+}
+
+/// It has this trial, or a later one, and what it does alone is this.
+fn tried(kept: &mut Kept, flow: u32, looked: Looked, reference: u64) {
+    let flow = &mut kept.flows[FlowId(flow)];
+    (flow.share.look, flow.share.looked, flow.share.reference) = (1, looked, reference);
+    (flow.share.protected, flow.share.before) = (looked == Looked::Now, 1);
+}
+
+#[test]
+fn who_is_away_when_its_trial_ends_is_protected_no_more() {
+    let mut kept = kept(&[1, 1, 1]);
+    tried(&mut kept, 0, Looked::Now, 1000);
+    tried(&mut kept, 1, Looked::Now, 1000);
+    kept.shares.trial = true;
+    kept.restart(at(64));
+    for flow in [0, 2] {
+        kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(64));
+    }
+    kept.shares.trial = false;
+    kept.goes_on(true, 2, at(128));
+    assert_eq!(kept.protect_short(), 1);
+    kept.restart(at(128));
+    (0..3).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(128)));
+    assert_eq!([0, 1, 2].map(|flow| kept.flows[FlowId(flow)].share.protected), [true, false, false]);
+    assert_eq!(kept.flows[FlowId(1)].share.look, 0, "it is one who comes");
+}
+
+#[test]
+fn who_was_not_seen_alone_is_neither_short_nor_has_enough() {
+    for short in [false, true] {
+        let mut kept = kept(&[1, 1, 1]);
+        tried(&mut kept, 0, Looked::Now, 1000);
+        tried(&mut kept, 1, Looked::Now, 0);
+        kept.goes_on(short, 2, at(64));
+        assert_eq!(kept.protect_short(), u64::from(short));
+        assert!(!kept.flows[FlowId(1)].share.protected && !kept.flows[FlowId(1)].had_enough(at(64)));
+    }
+}
+
+#[test]
+fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
+    const TURN: u64 = 1_000_000;
+    let after = |turns: u64| Instant::from_nanos(turns * TURN);
+    let mut flow = Watched::new();
+    flow.share.before = 1000;
+    assert!(!flow.had_enough(after(0)), "nobody has looked");
+    flow.had(false, TURN, after(0));
+    assert!(flow.had_enough(after(63)) && !flow.had_enough(after(64)));
+    flow.share.before = 750;
+    assert!(flow.had_enough(after(1)));
+    flow.share.before = 749;
+    assert!(!flow.had_enough(after(1)), "it has lost since");
+    for turns in [128, 256, 512, 1024, 1024] {
+        flow.had(false, TURN, after(0));
+        assert!(flow.had_enough(after(turns - 1)) && !flow.had_enough(after(turns)), "{turns}");
+    }
+    flow.had(true, TURN, after(0));
+    assert!(!flow.had_enough(after(0)), "it was short");
+    flow.had(false, TURN, after(0));
+    assert!(!flow.had_enough(after(64)), "all begins anew");
+}
