@@ -30,7 +30,7 @@
 //!
 //! Of several sets each is measured by itself only. Whoever is protected and has more than 1.25 of its due, while another one is short, is *bounded* for 64 turns,
 //! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
-//! as. Then it is measured anew, as who comes is.
+//! as. Then it is measured anew, as who comes is: not for the sake of one who was there for less than half of the window.
 //!
 //! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes.
 //!
@@ -330,7 +330,10 @@ impl Kept {
     /// by a due that does not say so, or in spite of it, is measured anew. Whether there is such a flow.
     pub(super) fn bound_who_takes_much(&mut self, worst: u64, now: Instant, time: u64) -> bool {
         let (own, turn) = (self.window.seen.protected, self.pace.turn);
-        let (mut any, mut most) = (false, (worst.saturating_add(worst / 2), None));
+        let judged = |flow: &&Watched| flow.window.done > 0 && flow.share.reference > 0;
+        let there = |flow: &&Watched| judged(flow) && flow.here(now, time) >= time / 2;
+        let least = self.protected().filter(there).map(|flow| flow.kept).min().unwrap_or(WHOLE);
+        let (mut any, mut most) = (false, (least.saturating_add(least / 2), None));
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
             flow.share.bounded &= now < flow.share.bound_for.until;
@@ -340,7 +343,7 @@ impl Kept {
             if flow.kept > MUCH && !flow.share.bounded {
                 flow.share.bound(turn, now);
                 any = true;
-            } else if flow.share.with < own && flow.kept > most.0 {
+            } else if least < SHORT && flow.share.with < own && flow.kept > most.0 {
                 most = (flow.kept, Some(*id));
             }
         }
@@ -350,7 +353,7 @@ impl Kept {
         }
         if let Some(flow) = self.flows.get_mut(id) {
             flow.share.before = flow.rate(time);
-            flow.share.due = part(flow.share.before, worst, kept);
+            flow.share.due = part(flow.share.before, least, kept);
             flow.share.bound(turn, now);
             self.shares.measure_alone(id, turn, now);
         }

@@ -1,6 +1,8 @@
 use super::*;
 use henge_core::{Contract, DepthController, Duration, FlowId};
 
+const TURN: u64 = 64_000_000;
+
 fn at(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)
 }
@@ -52,6 +54,24 @@ fn who_was_not_seen_alone_is_neither_short_nor_has_enough() {
         assert_eq!(kept.protect_short(), u64::from(short));
         assert!(!kept.flows[FlowId(1)].share.protected && !kept.flows[FlowId(1)].had_enough(at(64)));
     }
+}
+
+#[test]
+fn nobody_is_measured_anew_for_who_was_there_for_a_moment() {
+    let measured = |idle_ms: u64| {
+        let mut kept = kept(&[1, 1, 1]);
+        for (flow, had) in [(0, 1100), (1, 100)] {
+            tried(&mut kept, flow, Looked::Now, 1000);
+            let flow = &mut kept.flows[FlowId(flow)];
+            (flow.kept, flow.window.done, flow.share.with) = (had, 1, 1);
+            flow.share.bound(TURN, at(0));
+        }
+        kept.window.seen.protected = 2;
+        kept.flows[FlowId(1)].window.idle = idle_ms * 1_000_000;
+        kept.bound_who_takes_much(100, at(4 * 64), 4 * TURN);
+        kept.shares.newcomer.is_some_and(|one| one.is_of(FlowId(0)))
+    };
+    assert!(measured(0) && measured(128) && !measured(129));
 }
 
 #[test]
