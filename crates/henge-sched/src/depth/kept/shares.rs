@@ -24,7 +24,8 @@
 //!
 //! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
 //! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Where each has
-//! little of something, those with few places are told from the rest: writes of 512 bytes cost little, and keep the device from a reader. Each of these
+//! little of something, those with few places are told from the rest: writes of 512 bytes cost little, and keep the device from a reader. Once a set is short no
+//! further trial follows, which would hold it back: those of the rest are looked at as who comes is. Each of these
 //! sets is due its weights' part of what it has alone. Those that had less are protected, and no others: whoever has much by itself is found out, and
 //! whoever is short is not left out because another one is shorter.
 //!
@@ -501,9 +502,10 @@ impl Kept {
         true
     }
 
-    /// Those who had the trial, of these weights together, are short or not; whether others have one now.
+    /// Those who had the trial, of these weights together, are short or not; whether others have one now. A further trial would hold back those who are short, so
+    /// the others are looked at as who comes is, the heaviest first.
     fn goes_on(&mut self, short: bool, with: u64, now: Instant) -> bool {
-        let (mut goes_on, look) = (false, self.shares.look.number);
+        let (mut goes_on, mut next, look) = (false, None, self.shares.look.number);
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.look == look) else { continue };
             match flow.share.looked {
@@ -517,12 +519,22 @@ impl Kept {
                         flow.had(short, self.pace.turn, now);
                     }
                 }
+                Looked::Later if short => {
+                    (flow.share.looked, flow.share.look) = (Looked::Not, 0);
+                    next = next.max(Some((flow.promise.weight, *id)));
+                }
                 Looked::Later => {
                     (flow.share.looked, flow.share.protected) = (Looked::Now, true);
                     goes_on = true;
                 }
                 Looked::Not | Looked::Short => {}
             }
+        }
+        if let Some((_, id)) = next {
+            if let Some(flow) = self.flows.get_mut(id) {
+                flow.share.look = look;
+            }
+            self.shares.measure_alone(id, self.pace.turn, now);
         }
         goes_on
     }

@@ -57,6 +57,21 @@ fn who_was_not_seen_alone_is_neither_short_nor_has_enough() {
 }
 
 #[test]
+fn who_is_short_is_not_held_back_for_a_further_trial() {
+    let mut kept = kept(&[4, 1, 2, 1]);
+    tried(&mut kept, 0, Looked::Now, 1000);
+    tried(&mut kept, 1, Looked::Later, 0);
+    tried(&mut kept, 2, Looked::Later, 0);
+    assert!(!kept.goes_on(true, 4, at(64)));
+    let looked_at = |flow| kept.shares.newcomer.as_ref().is_some_and(|one| one.is_of(FlowId(flow)));
+    assert!(looked_at(2) && !looked_at(1), "the heaviest is looked at as who comes is");
+    assert_eq!(kept.flows[FlowId(1)].share.look, 0, "and then the other one");
+    tried(&mut kept, 0, Looked::Now, 1000);
+    tried(&mut kept, 1, Looked::Later, 0);
+    assert!(kept.goes_on(false, 4, at(64)), "nobody is short");
+}
+
+#[test]
 fn nobody_is_measured_anew_for_who_was_there_for_a_moment() {
     let measured = |idle_ms: u64| {
         let mut kept = kept(&[1, 1, 1]);
