@@ -33,7 +33,8 @@
 //! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
 //! as. Then it is measured anew, as who comes is: not for the sake of one who was there for less than half of the window.
 //!
-//! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes.
+//! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes. Whoever is heavier than the
+//! average, and had enough in its last trial, keeps its due while others have theirs, as far as [`LEFT`] of a turn reaches for all of these.
 //!
 //! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
 //! follows at half of the pace, and again while it shows a tenth more.
@@ -48,7 +49,8 @@ use super::newcomer::{Look, Newcomer};
 use super::quiet::Quiet;
 use super::watched::{FlowWindow, Judged, Respite, Watched};
 use super::{Kept, NO_END, WHOLE, per_second};
-use henge_core::Instant;
+use crate::Flows;
+use henge_core::{FlowId, Instant};
 
 /// A share counts as short below this part of what is due.
 const SHORT: u64 = 980;
@@ -64,6 +66,9 @@ pub(super) const TRIAL: u64 = 64;
 
 /// Who has so much of its due, in thousandths, while another one is short, is held to its due.
 const MUCH: u64 = 1250;
+
+/// The part of a turn that is left to the dues of others in a trial.
+const LEFT: (u128, u128) = (5, 8);
 
 /// How often those behind are measured apart.
 const SPLITS: u32 = 3;
@@ -102,6 +107,13 @@ impl Shares {
     }
 }
 
+/// What a flow has alone, by the last trial of its own; and what it keeps of that in a trial of others, a second.
+#[derive(Default)]
+pub(super) struct Left {
+    alone: u64,
+    pub floor: u64,
+}
+
 /// What is known of a flow's share.
 #[derive(Default)]
 pub(super) struct Share {
@@ -119,6 +131,7 @@ pub(super) struct Share {
     reference: u64,
     /// What it did in the trial before this one, of the same flows.
     former: u64,
+    pub left: Left,
     looked: Looked,
     /// The weights of those who had the trial with it.
     pub with: u64,
@@ -316,6 +329,29 @@ fn part(amount: u64, one: u64, another: u64) -> u64 {
     (u128::from(amount) * u128::from(one) / u128::from(another.max(1))) as u64
 }
 
+/// Whoever is worth more than others, and had enough when it was measured lately, keeps its due while these are. Of all dues no more is left than makes
+/// [`LEFT`] of a turn, or nothing would be quiet at its end. `all`: the weights of all.
+fn leave_dues(active: &[FlowId], flows: &mut Flows<Watched>, all: u128, now: Instant) {
+    let keeps = |flow: &Watched| flow.share.heavier && !flow.share.protected && flow.had_enough(now);
+    let theirs = active.iter().filter_map(|id| flows.get(*id)).filter(|flow| keeps(flow));
+    let all = all.max(theirs.map(|flow| u128::from(flow.promise.weight)).sum::<u128>() * LEFT.1 / LEFT.0);
+    for id in active {
+        let Some(flow) = flows.get_mut(*id).filter(|flow| keeps(flow)) else { continue };
+        let due = u128::from(flow.share.left.alone) * u128::from(flow.promise.weight) / all.max(1);
+        flow.share.left.floor = due.min(u128::from(u64::MAX)) as u64;
+    }
+}
+
+/// No due is left any more; whether one was.
+fn leave_nothing(active: &[FlowId], flows: &mut Flows<Watched>) -> bool {
+    let mut any = false;
+    for id in active {
+        let Some(flow) = flows.get_mut(*id) else { continue };
+        any |= std::mem::take(&mut flow.share.left.floor) > 0;
+    }
+    any
+}
+
 impl Kept {
     /// Whether weights are promises here and now.
     pub(super) fn weights_count(&self) -> bool {
@@ -379,7 +415,8 @@ impl Kept {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             flow.share.heavier = all.is_heavier(flow);
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
-            (flow.lag, flow.share.look, flow.share.former) = (0, self.shares.look.number, 0);
+            (flow.lag, flow.share.look, flow.share.former, flow.share.left.floor) =
+                (0, self.shares.look.number, 0, 0);
             (flow.share.bounded, flow.share.bound_for) = (false, Respite::default());
             flow.share.protected =
                 all.may_be_short(flow) && flow.came < self.window.number && !flow.had_enough(now);
@@ -390,6 +427,7 @@ impl Kept {
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
+            leave_dues(&self.window.active, &mut self.flows, all.weights, now);
             self.begin_trial(now);
         }
     }
@@ -430,9 +468,13 @@ impl Kept {
     fn conclude(&mut self, now: Instant, time: u64) {
         let Weights { own: with, all, .. } = self.weights();
         let there = self.protected().any(|flow| flow.here(now, time) >= time / 4 * 3);
-        if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
-            // The others were at the device to the end.
-            return self.halve(now);
+        if there && !self.shares.quiet.suffices(time) {
+            // The others were at the device to the end. Dues that leave nothing quiet at the least pace are not left.
+            if self.pace.allowed > self.pace.sent / GENTLE
+                || leave_nothing(&self.window.active, &mut self.flows)
+            {
+                return self.halve(now);
+            }
         }
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
@@ -515,6 +557,7 @@ impl Kept {
                     // Of who was not there at the end nothing is known: it is one who comes.
                     flow.share.look = if short && !seen { 0 } else { look };
                     (flow.share.protected, flow.share.with) = (false, with);
+                    flow.share.left.alone = part(flow.share.reference, with, u64::from(flow.promise.weight));
                     if short || seen {
                         flow.had(short, self.pace.turn, now);
                     }

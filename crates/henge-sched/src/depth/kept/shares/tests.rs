@@ -1,5 +1,5 @@
 use super::*;
-use henge_core::{Contract, DepthController, Duration, FlowId};
+use henge_core::{Contract, DepthController, Duration};
 
 const TURN: u64 = 64_000_000;
 
@@ -87,6 +87,27 @@ fn nobody_is_measured_anew_for_who_was_there_for_a_moment() {
         kept.shares.newcomer.is_some_and(|one| one.is_of(FlowId(0)))
     };
     assert!(measured(0) && measured(128) && !measured(129));
+}
+
+#[test]
+fn who_is_heavier_and_had_enough_keeps_its_due_in_a_trial_of_others() {
+    let mut kept = kept(&[4, 4, 1, 1]);
+    for flow in 0..3 {
+        let flow = &mut kept.flows[FlowId(flow)];
+        (flow.share.heavier, flow.share.before, flow.share.left.alone) =
+            (flow.promise.weight > 1, 1000, 1_000_000);
+    }
+    kept.flows[FlowId(0)].had(false, TURN, at(0));
+    kept.flows[FlowId(2)].had(false, TURN, at(0));
+    leave_dues(&kept.window.active, &mut kept.flows, 10, at(1));
+    let floors = |kept: &Kept| [0, 1, 2, 3].map(|flow| kept.flows[FlowId(flow)].share.left.floor);
+    assert_eq!(floors(&kept), [400_000, 0, 0, 0]);
+    kept.flows[FlowId(1)].had(false, TURN, at(0));
+    leave_dues(&kept.window.active, &mut kept.flows, 10, at(1));
+    assert_eq!(floors(&kept), [333_333, 333_333, 0, 0], "of both there is a third of a turn left");
+    let mut nothing = || leave_nothing(&kept.window.active, &mut kept.flows);
+    assert!(nothing() && !nothing());
+    assert_eq!(floors(&kept), [0; 4]);
 }
 
 #[test]
