@@ -31,7 +31,8 @@
 //!
 //! Of several sets each is measured by itself only. Whoever is protected and has more than 1.25 of its due, while another one is short, is *bounded* for 64 turns,
 //! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
-//! as. Then it is measured anew, as who comes is: not for the sake of one who was there for less than half of the window.
+//! as. Then it is measured anew, as who comes is: not for the sake of one who was there for less than half of the window, and
+//! not for 16 turns, then 32, then 64, if the last time showed nothing new.
 //!
 //! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes. Whoever is heavier than the
 //! average, and had enough in its last trial, keeps its due while others have theirs, as far as [`LEFT`] of a turn reaches for all of these.
@@ -50,7 +51,7 @@ use super::quiet::Quiet;
 use super::watched::{FlowWindow, Judged, Respite, Watched};
 use super::{Kept, NO_END, WHOLE, per_second};
 use crate::Flows;
-use henge_core::{FlowId, Instant};
+use henge_core::{Duration, FlowId, Instant};
 
 /// A share counts as short below this part of what is due.
 const SHORT: u64 = 980;
@@ -66,6 +67,9 @@ pub(super) const TRIAL: u64 = 64;
 
 /// Who has so much of its due, in thousandths, while another one is short, is held to its due.
 const MUCH: u64 = 1250;
+
+/// Turns for which nobody measures a flow anew that was measured so in vain, at first and at most.
+const KNOWN: (u64, u64) = (16, 64);
 
 /// The part of a turn that is left to the dues of others in a trial.
 const LEFT: (u128, u128) = (5, 8);
@@ -122,6 +126,8 @@ pub(super) struct Share {
     /// It is held to its due all the same, for the sake of others who are protected; and for how long that stays so.
     pub bounded: bool,
     bound_for: Respite,
+    /// Until when nobody measures it anew, and how many turns that was for.
+    known: (Instant, u64),
     /// What is due to it a second.
     due: u64,
     /// Its weight is above the average of those who were there.
@@ -159,6 +165,12 @@ impl Share {
     fn bound(&mut self, turn: u64, now: Instant) {
         self.bounded = true;
         self.bound_for.begin(turn, now);
+    }
+
+    /// It was measured anew, and is what it was measured as, or was not seen alone: it is left longer each time.
+    pub fn is_known(&mut self, turn: u64, now: Instant) {
+        let turns = (2 * self.known.1).clamp(KNOWN.0, KNOWN.1);
+        self.known = (now + Duration::from_nanos(turns * turn), turns);
     }
 
     /// What it may send a second where it is bounded: a tenth more than its due, so that it is not short.
@@ -270,12 +282,18 @@ impl Watched {
     /// What it has alone was seen: whether it is short, and others are held back for its sake, too.
     pub fn is_short_of(&mut self, reference: u64, all: u64, turn: u64, now: Instant) -> bool {
         let (with, was) = (u64::from(self.promise.weight), self.share.protected);
+        let former = self.share.reference;
         (self.share.reference, self.share.with) = (reference, with);
         let short = self.share.was_short(with, all);
         self.share.due = self.share.due_of(with, all).min(u128::from(u64::MAX)) as u64;
         if was {
             // It was measured anew, and is held to its due if it had more.
             self.share.bounded = self.share.before > self.share.due;
+            if reference.abs_diff(former) <= former / 4 {
+                self.share.is_known(turn, now);
+            } else {
+                self.share.known = Default::default();
+            }
             return false;
         }
         self.share.protected = short;
@@ -380,7 +398,11 @@ impl Kept {
             if flow.kept > MUCH && !flow.share.bounded {
                 flow.share.bound(turn, now);
                 any = true;
-            } else if least < SHORT && flow.share.with < own && flow.kept > most.0 {
+            } else if least < SHORT
+                && flow.share.with < own
+                && flow.kept > most.0
+                && now >= flow.share.known.0
+            {
                 most = (flow.kept, Some(*id));
             }
         }
@@ -418,6 +440,7 @@ impl Kept {
             (flow.lag, flow.share.look, flow.share.former, flow.share.left.floor) =
                 (0, self.shares.look.number, 0, 0);
             (flow.share.bounded, flow.share.bound_for) = (false, Respite::default());
+            flow.share.known = Default::default();
             flow.share.protected =
                 all.may_be_short(flow) && flow.came < self.window.number && !flow.had_enough(now);
             flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Not };

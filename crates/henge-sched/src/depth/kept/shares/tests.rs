@@ -1,5 +1,5 @@
 use super::*;
-use henge_core::{Contract, DepthController, Duration};
+use henge_core::{Contract, DepthController};
 
 const TURN: u64 = 64_000_000;
 
@@ -87,6 +87,21 @@ fn nobody_is_measured_anew_for_who_was_there_for_a_moment() {
         kept.shares.newcomer.is_some_and(|one| one.is_of(FlowId(0)))
     };
     assert!(measured(0) && measured(128) && !measured(129));
+}
+
+#[test]
+fn who_is_what_it_was_measured_as_is_left_for_longer_each_time() {
+    let mut flow = Watched::new();
+    flow.share.protected = true;
+    flow.is_short_of(1000, 2, TURN, at(0));
+    assert!(flow.share.known.0 <= at(0), "it was not known");
+    for turns in [16, 32, 64, 64] {
+        flow.is_short_of(1200, 2, TURN, at(0));
+        flow.share.reference = 1000;
+        assert_eq!(flow.share.known.0, at(64 * turns));
+    }
+    flow.is_short_of(1300, 2, TURN, at(0));
+    assert!(flow.share.known.0 <= at(0), "it is something else");
 }
 
 #[test]
