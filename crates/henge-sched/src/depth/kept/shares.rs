@@ -347,6 +347,18 @@ fn part(amount: u64, one: u64, another: u64) -> u64 {
     (u128::from(amount) * u128::from(one) / u128::from(another.max(1))) as u64
 }
 
+/// All are behind in something: those with few places have the trial, and the others one after it. How many have it.
+fn tell_by_places(active: &[FlowId], flows: &mut Flows<Watched>, all: &All) -> usize {
+    let mut behind = 0;
+    for id in active {
+        let Some(flow) = flows.get_mut(*id) else { continue };
+        flow.share.protected = all.has_few_places(flow);
+        flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Later };
+        behind += usize::from(flow.share.protected);
+    }
+    behind
+}
+
 /// Whoever is worth more than others, and had enough when it was measured lately, keeps its due while these are. Of all dues no more is left than makes
 /// [`LEFT`] of a turn, or nothing would be quiet at its end. `all`: the weights of all.
 fn leave_dues(active: &[FlowId], flows: &mut Flows<Watched>, all: u128, now: Instant) {
@@ -445,6 +457,9 @@ impl Kept {
                 all.may_be_short(flow) && flow.came < self.window.number && !flow.had_enough(now);
             flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Not };
             behind += usize::from(flow.share.protected);
+        }
+        if behind == self.window.seen.flows as usize {
+            behind = tell_by_places(&self.window.active, &mut self.flows, &all);
         }
         if behind > 0 && behind < self.window.seen.flows as usize {
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.

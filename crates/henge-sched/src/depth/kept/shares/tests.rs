@@ -126,6 +126,22 @@ fn who_is_heavier_and_had_enough_keeps_its_due_in_a_trial_of_others() {
 }
 
 #[test]
+fn where_all_have_little_of_something_those_with_few_places_are_measured() {
+    let mut kept = kept(&[1, 1]);
+    kept.restart(at(64));
+    for (flow, cost, places) in [(0, 900, 100), (1, 100, 900)] {
+        kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(64));
+        let flow = &mut kept.flows[FlowId(flow)];
+        (flow.came, flow.window.cost, flow.window.places, flow.window.done) = (1, cost, places, 100);
+        flow.window.outstanding = 8 * TURN;
+    }
+    (kept.window.seen.all_cost, kept.window.seen.places, kept.window.seen.cost) = (1000, 1000, 1000);
+    kept.consider(at(128), TURN);
+    assert!(kept.shares.trial);
+    assert!(kept.flows[FlowId(0)].share.protected && !kept.flows[FlowId(1)].share.protected);
+}
+
+#[test]
 fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
     const TURN: u64 = 1_000_000;
     let after = |turns: u64| Instant::from_nanos(turns * TURN);
