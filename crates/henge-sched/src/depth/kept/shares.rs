@@ -20,7 +20,8 @@
 //! the others' waiting, and tenants who merely have more outstanding are no harm.
 //! If not, the others have a pace, from V / (W + V) of what they sent, which is judged turn by turn as that for a rate is ([`Kept`](super::Kept)). Each turn
 //! ends without the others, so each turn measures the reference anew. Once a flow is behind that was not there when this began, it is looked at while the
-//! others stay held back (`newcomer.rs`). Who came and is not behind is no reason.
+//! others stay held back (`newcomer.rs`). Who came and is not behind is no reason. Where no share shows that anybody
+//! lacks something, the window in which somebody came is not looked at, but the next one is.
 //!
 //! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
 //! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Where each has
@@ -89,6 +90,8 @@ pub(super) struct Shares {
     pub look: Look,
     /// How often those behind were divided since the last look.
     splits: u32,
+    /// The window before this one was not looked at for the sake of who came.
+    waited: bool,
 }
 
 /// Where a flow stands in a look at shares.
@@ -107,7 +110,22 @@ enum Looked {
 
 impl Shares {
     pub fn new(wanted: bool) -> Self {
-        Shares { wanted, trial: false, quiet: Quiet::default(), newcomer: None, look: Look::new(), splits: 0 }
+        Shares {
+            wanted,
+            trial: false,
+            quiet: Quiet::default(),
+            newcomer: None,
+            look: Look::new(),
+            splits: 0,
+            waited: false,
+        }
+    }
+
+    /// Somebody came in this window, and no share shows that anybody has little: what was done in it was mostly done without that one. The next one says more. A
+    /// window is waited for once, or whoever comes all the time would never be seen.
+    fn waits_for_who_came(&mut self, came: bool, little: bool) -> bool {
+        self.waited = came && !little && !self.waited;
+        self.waited
     }
 }
 
@@ -440,6 +458,13 @@ impl Kept {
         self.pace.window_over(self.window.seen.cost, time);
         let all = self.all(now, time);
         if self.pace.patience.0 > 0 && !self.has_lost(&all) {
+            return;
+        }
+        let active = || self.window.active.iter().filter_map(|id| self.flows.get(*id));
+        if self.shares.waits_for_who_came(
+            active().any(|flow| flow.came == self.window.number),
+            active().any(|flow| all.has_little(flow)),
+        ) {
             return;
         }
         (self.shares.look.number, self.shares.look.at) = (self.shares.look.number + 1, now);

@@ -142,6 +142,20 @@ fn where_all_have_little_of_something_those_with_few_places_are_measured() {
 }
 
 #[test]
+fn the_window_in_which_somebody_came_is_looked_at_only_after_another_one() {
+    let mut kept = kept(&[4, 1]);
+    kept.restart(at(64));
+    (0..2).for_each(|flow| kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(64)));
+    (kept.flows[FlowId(0)].came, kept.flows[FlowId(1)].came) = (1, 2);
+    let heavy = &mut kept.flows[FlowId(0)];
+    (heavy.window.done, heavy.window.outstanding, heavy.window.places) = (100, 8 * TURN, 8 * TURN);
+    kept.consider(at(128), TURN);
+    assert!(!kept.shares.trial, "most of what was done was done without it");
+    kept.consider(at(128), TURN);
+    assert!(kept.shares.trial, "whoever comes all the time would never be seen");
+}
+
+#[test]
 fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
     const TURN: u64 = 1_000_000;
     let after = |turns: u64| Instant::from_nanos(turns * TURN);
