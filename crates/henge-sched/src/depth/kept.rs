@@ -283,6 +283,9 @@ impl Kept {
         let flow = self.flows.get_mut(id)?;
         if flow.window.number != self.window.number {
             flow.begin(self.window.number, weights);
+            if !self.shares.trial {
+                flow.share.leave_trial();
+            }
             self.window.joined(id, flow);
         }
         Some(flow)
@@ -467,7 +470,8 @@ impl DepthController for Kept {
             if many {
                 later = Some(now + AGAIN);
             } else if pace != NO_END && apart != Apart::Goes {
-                let own = flow.part_of(pace, others);
+                let own =
+                    flow.part_of(pace, others).max(if self.shares.trial { flow.share.left.floor } else { 0 });
                 later = flow.comes_in(request, &self.pace, own, now);
                 self.pace.pressed |= later.is_some() && !flow.share.protected;
                 if let (Some(next), Apart::Soon(begin)) = (later, apart) {

@@ -12,6 +12,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, Mutex, OnceLock};
 
 const DISK: u64 = 256 << 20;
+/// Disks of addresses that are written before anybody comes.
+const DISKS: u64 = 5;
 const SECOND: u64 = 1_000_000_000;
 
 /// A closed loop: so many commands outstanding, each the next of `kinds`, a change of kind after so many commands, at random if after none; after `burst` commands it
@@ -167,7 +169,7 @@ impl World {
         let room = (DISK - len) / len.max(512);
         let at =
             if load.sequential { client.sent % room } else { self.rng.random_range(0..room) } * len.max(512);
-        let offset = u64::from(client.flow % 2) * DISK + at;
+        let offset = addresses_of(client.flow) * DISK + at;
         let moves = matches!(op, Op::Read | Op::Write | Op::WriteZeroes);
         let quantum = if moves { self.quantum } else { u64::MAX };
         let parts = len.div_ceil(quantum).max(1);
@@ -320,12 +322,18 @@ pub struct Got {
     pub p999: f64,
 }
 
-/// Both disks are written once.
+/// Nobody else has the addresses of the first disk: whoever writes 4 KiB at a time over another's data scatters it over dies, and whoever trims it makes its reads
+/// cost nothing. Of many disks some share.
+fn addresses_of(flow: u32) -> u64 {
+    u64::from(flow).checked_sub(1).map_or(0, |other| 1 + other % (DISKS - 1))
+}
+
+/// All disks are written once.
 fn fill(model: &mut Model) -> Instant {
     let (mut now, mut ids, mut at) = (Instant::ZERO, Pending::new(), 0);
     let piece = 128 << 10;
-    while at < 2 * DISK || !ids.is_empty() {
-        while at < 2 * DISK && ids.len() < 16 {
+    while at < DISKS * DISK || !ids.is_empty() {
+        while at < DISKS * DISK && ids.len() < 16 {
             let id = ids.insert(());
             model.submit(&Request::new(id, FlowId(0), Op::Write, at, piece, now), (), now);
             at += piece;
@@ -369,6 +377,27 @@ pub fn kept_shares() -> Value {
 
 fn controller(kept: Params) -> Value {
     Value::Table(Params::new("depth").with("kept", Value::Table(kept)))
+}
+
+/// What a neighbour wrote, whichever disk is its, is nothing that the victim reads: it has what it has alone once that one rests.
+#[test]
+fn nobody_writes_where_the_victim_reads() {
+    for disk in 1..5 {
+        let mut world =
+            World::new("sata-ssd", "sfq", &[("depth", kept_shares()), ("cost", text("bytes"))], 1);
+        world.add(VICTIMS[0], &Contract::weighted(4), Duration::ZERO);
+        let idle = load("idle", &[(Op::Write, 4 << 10)], 0);
+        (1..5).for_each(|_| world.add(idle, &Contract::best_effort(), Duration::ZERO));
+        world.turn_to(disk, Load { outstanding: 128, ..idle });
+        let start = world.now();
+        world.measure(Duration::from_millis(1500));
+        world.run_to(start + Duration::from_secs(1));
+        world.turn_to(disk, idle);
+        world.run_to(start + Duration::from_millis(2500));
+        world.measured(1);
+        let (got, alone) = (world.of(0).rate, alone("sata-ssd", VICTIMS[0]).rate);
+        assert!(got >= 0.99 * alone, "disk {disk}: {got} of {alone}");
+    }
 }
 
 /// A third of what the victim has alone is kept in each second, whatever the attacker, where it is not by a depth alone.

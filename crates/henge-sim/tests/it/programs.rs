@@ -362,6 +362,119 @@ fn few_small_writes_that_no_share_shows_take_none() {
     }
 }
 
+/// Programs that had a look at shares cost a victim its own, or that no look saw it short.
+#[test]
+fn who_has_others_measured_takes_no_share() {
+    let send = |kind, outstanding, sequential, burst| Act::Send { kind, outstanding, sequential, burst };
+    let (rest, anew, haggle) = (Act::Rest, Act::Anew, Act::Haggle);
+    let programs = [
+        // It came at the end of a window, and the victim was measured anew for that: 0.90.
+        (
+            "came at the end",
+            0,
+            4,
+            vec![
+                vec![
+                    (rest, 150),
+                    (send(0, 16, false, 16), 2500),
+                    (rest, 64),
+                    (send(10, 32, false, 0), 90),
+                    (anew(false), 2500),
+                ],
+                vec![(send(8, 16, true, 256), 150), (anew(true), 90)],
+                vec![(rest, 240), (send(0, 1, true, 16), 30), (send(1, 128, false, 0), 1100)],
+                vec![
+                    (send(0, 128, true, 0), 700),
+                    (send(16, 2, false, 0), 30),
+                    (haggle(true), 700),
+                    (send(26, 32, true, 0), 400),
+                ],
+            ],
+        ),
+        // The victim was short, and held back while another one behind was measured: 0.89.
+        (
+            "measured after it",
+            0,
+            5,
+            vec![
+                vec![(anew(true), 3), (send(11, 32, true, 0), 30), (send(12, 2, false, 0), 150), (rest, 1)],
+                vec![(send(0, 8, true, 0), 1100), (send(21, 128, false, 0), 250), (send(3, 4, true, 0), 64)],
+                vec![(send(17, 8, false, 0), 30)],
+            ],
+        ),
+        // The victim had enough, and was held back while lighter ones were measured: 0.81.
+        (
+            "measured beside it",
+            2,
+            2,
+            vec![
+                vec![(anew(true), 1), (send(16, 128, true, 0), 400), (send(0, 4, true, 0), 1100)],
+                vec![(anew(true), 700), (rest, 10)],
+                vec![
+                    (send(15, 16, true, 16), 400),
+                    (send(18, 8, true, 16), 3),
+                    (send(17, 1, false, 0), 150),
+                    (send(23, 4, false, 256), 1),
+                    (rest, 1),
+                ],
+                vec![(send(10, 2, false, 0), 1100), (send(3, 32, true, 256), 150)],
+            ],
+        ),
+        // It was measured anew again and again, and was what it was measured as: 0.91.
+        (
+            "known",
+            2,
+            2,
+            vec![
+                vec![
+                    (haggle(false), 2500),
+                    (rest, 90),
+                    (send(24, 16, false, 256), 1),
+                    (send(4, 4, false, 0), 250),
+                    (send(8, 128, true, 256), 3),
+                ],
+                vec![(rest, 64), (send(15, 64, false, 0), 10)],
+            ],
+        ),
+        // It was away when its trial ended, and nothing held it back from then on: 0.86.
+        (
+            "away at the end",
+            2,
+            2,
+            vec![
+                vec![(send(24, 8, true, 0), 10), (rest, 250)],
+                vec![(rest, 100), (send(9, 128, false, 0), 1100), (anew(false), 250)],
+                vec![
+                    (send(15, 32, true, 0), 250),
+                    (send(5, 16, true, 16), 250),
+                    (haggle(true), 2500),
+                    (send(20, 64, true, 0), 10),
+                ],
+            ],
+        ),
+        // What the victim had in the window in which a flood came was enough: 0.88.
+        (
+            "just came",
+            0,
+            4,
+            vec![
+                vec![
+                    (rest, 250),
+                    (send(10, 2, true, 16), 2500),
+                    (haggle(false), 10),
+                    (send(4, 4, true, 16), 400),
+                    (send(9, 64, true, 0), 1100),
+                ],
+                vec![(rest, 400)],
+            ],
+        ),
+    ];
+    for (name, victim, seed, program) in programs {
+        let least = Cell::new("sata-ssd", "sfq", VICTIMS[victim]).least(&program, seed);
+        assert!(least >= 0.95, "{name}: {least} of its due");
+    }
+}
+
 /// Whoever is protected, and turns to what takes more of the device, is held to no due that was measured of something else.
 #[test]
 fn who_was_measured_as_something_else_has_turns() {

@@ -169,7 +169,11 @@ impl Kept {
             let weight = u64::from(flow.promise.weight);
             let Some(reference) = reference else {
                 // It was not seen alone. If it came, it still is one who came.
-                flow.share.look = if flow.share.protected { flow.share.look } else { 0 };
+                if flow.share.protected {
+                    flow.share.is_known(turn, now);
+                } else {
+                    flow.share.look = 0;
+                }
                 return self.begin_judging_anew(now);
             };
             if flow.is_short_of(reference, all, turn, now) && others > weight {

@@ -20,17 +20,23 @@
 //! the others' waiting, and tenants who merely have more outstanding are no harm.
 //! If not, the others have a pace, from V / (W + V) of what they sent, which is judged turn by turn as that for a rate is ([`Kept`](super::Kept)). Each turn
 //! ends without the others, so each turn measures the reference anew. Once a flow is behind that was not there when this began, it is looked at while the
-//! others stay held back (`newcomer.rs`). Who came and is not behind is no reason.
+//! others stay held back (`newcomer.rs`). Who came and is not behind is no reason. Where no share shows that anybody
+//! lacks something, the window in which somebody came is not looked at, but the next one is.
 //!
 //! Some of those behind may be so because of others of them: a flood has few of the places beside a third flow's many small requests. So where some have little
 //! beside the rest of those behind, they have a trial of their own, and then the rest has one; so on within either, [`SPLITS`] times at most. Where each has
-//! little of something, those with few places are told from the rest: writes of 512 bytes cost little, and keep the device from a reader. Each of these
+//! little of something, those with few places are told from the rest: writes of 512 bytes cost little, and keep the device from a reader. Once a set is short no
+//! further trial follows, which would hold it back: those of the rest are looked at as who comes is. Each of these
 //! sets is due its weights' part of what it has alone. Those that had less are protected, and no others: whoever has much by itself is found out, and
 //! whoever is short is not left out because another one is shorter.
 //!
 //! Of several sets each is measured by itself only. Whoever is protected and has more than 1.25 of its due, while another one is short, is *bounded* for 64 turns,
 //! then 128, to 1024: it sends its due at the beginning of each turn. If it has half as much again as another one nevertheless, it may not be what it was measured
-//! as. Then it is measured anew, as who comes is.
+//! as. Then it is measured anew, as who comes is: not for the sake of one who was there for less than half of the window, and
+//! not for 16 turns, then 32, then 64, if the last time showed nothing new.
+//!
+//! Whoever was not seen alone in its trial, or was away when that ended, is neither short nor has enough: it is one who comes. Whoever is heavier than the
+//! average, and had enough in its last trial, keeps its due while others have theirs, as far as [`LEFT`] of a turn reaches for all of these.
 //!
 //! A device goes on with what others left in its buffers, and what a flow has alone is more than it shows then. So nobody has enough by one trial: another one
 //! follows at half of the pace, and again while it shows a tenth more.
@@ -45,7 +51,8 @@ use super::newcomer::{Look, Newcomer};
 use super::quiet::Quiet;
 use super::watched::{FlowWindow, Judged, Respite, Watched};
 use super::{Kept, NO_END, WHOLE, per_second};
-use henge_core::Instant;
+use crate::Flows;
+use henge_core::{Duration, FlowId, Instant};
 
 /// A share counts as short below this part of what is due.
 const SHORT: u64 = 980;
@@ -62,6 +69,12 @@ pub(super) const TRIAL: u64 = 64;
 /// Who has so much of its due, in thousandths, while another one is short, is held to its due.
 const MUCH: u64 = 1250;
 
+/// Turns for which nobody measures a flow anew that was measured so in vain, at first and at most.
+const KNOWN: (u64, u64) = (16, 64);
+
+/// The part of a turn that is left to the dues of others in a trial.
+const LEFT: (u128, u128) = (5, 8);
+
 /// How often those behind are measured apart.
 const SPLITS: u32 = 3;
 
@@ -77,6 +90,8 @@ pub(super) struct Shares {
     pub look: Look,
     /// How often those behind were divided since the last look.
     splits: u32,
+    /// The window before this one was not looked at for the sake of who came.
+    waited: bool,
 }
 
 /// Where a flow stands in a look at shares.
@@ -95,8 +110,30 @@ enum Looked {
 
 impl Shares {
     pub fn new(wanted: bool) -> Self {
-        Shares { wanted, trial: false, quiet: Quiet::default(), newcomer: None, look: Look::new(), splits: 0 }
+        Shares {
+            wanted,
+            trial: false,
+            quiet: Quiet::default(),
+            newcomer: None,
+            look: Look::new(),
+            splits: 0,
+            waited: false,
+        }
     }
+
+    /// Somebody came in this window, and no share shows that anybody has little: what was done in it was mostly done without that one. The next one says more. A
+    /// window is waited for once, or whoever comes all the time would never be seen.
+    fn waits_for_who_came(&mut self, came: bool, little: bool) -> bool {
+        self.waited = came && !little && !self.waited;
+        self.waited
+    }
+}
+
+/// What a flow has alone, by the last trial of its own; and what it keeps of that in a trial of others, a second.
+#[derive(Default)]
+pub(super) struct Left {
+    alone: u64,
+    pub floor: u64,
 }
 
 /// What is known of a flow's share.
@@ -107,6 +144,8 @@ pub(super) struct Share {
     /// It is held to its due all the same, for the sake of others who are protected; and for how long that stays so.
     pub bounded: bool,
     bound_for: Respite,
+    /// Until when nobody measures it anew, and how many turns that was for.
+    known: (Instant, u64),
     /// What is due to it a second.
     due: u64,
     /// Its weight is above the average of those who were there.
@@ -116,6 +155,7 @@ pub(super) struct Share {
     reference: u64,
     /// What it did in the trial before this one, of the same flows.
     former: u64,
+    pub left: Left,
     looked: Looked,
     /// The weights of those who had the trial with it.
     pub with: u64,
@@ -133,9 +173,22 @@ impl Share {
         self.protected && !self.bounded
     }
 
+    /// No trial goes on: who was not there when its own ended is one who comes.
+    pub fn leave_trial(&mut self) {
+        if matches!(self.looked, Looked::Now | Looked::Later) {
+            (self.looked, self.protected, self.look) = (Looked::Not, false, 0);
+        }
+    }
+
     fn bound(&mut self, turn: u64, now: Instant) {
         self.bounded = true;
         self.bound_for.begin(turn, now);
+    }
+
+    /// It was measured anew, and is what it was measured as, or was not seen alone: it is left longer each time.
+    pub fn is_known(&mut self, turn: u64, now: Instant) {
+        let turns = (2 * self.known.1).clamp(KNOWN.0, KNOWN.1);
+        self.known = (now + Duration::from_nanos(turns * turn), turns);
     }
 
     /// What it may send a second where it is bounded: a tenth more than its due, so that it is not short.
@@ -247,12 +300,18 @@ impl Watched {
     /// What it has alone was seen: whether it is short, and others are held back for its sake, too.
     pub fn is_short_of(&mut self, reference: u64, all: u64, turn: u64, now: Instant) -> bool {
         let (with, was) = (u64::from(self.promise.weight), self.share.protected);
+        let former = self.share.reference;
         (self.share.reference, self.share.with) = (reference, with);
         let short = self.share.was_short(with, all);
         self.share.due = self.share.due_of(with, all).min(u128::from(u64::MAX)) as u64;
         if was {
             // It was measured anew, and is held to its due if it had more.
             self.share.bounded = self.share.before > self.share.due;
+            if reference.abs_diff(former) <= former / 4 {
+                self.share.is_known(turn, now);
+            } else {
+                self.share.known = Default::default();
+            }
             return false;
         }
         self.share.protected = short;
@@ -306,6 +365,41 @@ fn part(amount: u64, one: u64, another: u64) -> u64 {
     (u128::from(amount) * u128::from(one) / u128::from(another.max(1))) as u64
 }
 
+/// All are behind in something: those with few places have the trial, and the others one after it. How many have it.
+fn tell_by_places(active: &[FlowId], flows: &mut Flows<Watched>, all: &All) -> usize {
+    let mut behind = 0;
+    for id in active {
+        let Some(flow) = flows.get_mut(*id) else { continue };
+        flow.share.protected = all.has_few_places(flow);
+        flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Later };
+        behind += usize::from(flow.share.protected);
+    }
+    behind
+}
+
+/// Whoever is worth more than others, and had enough when it was measured lately, keeps its due while these are. Of all dues no more is left than makes
+/// [`LEFT`] of a turn, or nothing would be quiet at its end. `all`: the weights of all.
+fn leave_dues(active: &[FlowId], flows: &mut Flows<Watched>, all: u128, now: Instant) {
+    let keeps = |flow: &Watched| flow.share.heavier && !flow.share.protected && flow.had_enough(now);
+    let theirs = active.iter().filter_map(|id| flows.get(*id)).filter(|flow| keeps(flow));
+    let all = all.max(theirs.map(|flow| u128::from(flow.promise.weight)).sum::<u128>() * LEFT.1 / LEFT.0);
+    for id in active {
+        let Some(flow) = flows.get_mut(*id).filter(|flow| keeps(flow)) else { continue };
+        let due = u128::from(flow.share.left.alone) * u128::from(flow.promise.weight) / all.max(1);
+        flow.share.left.floor = due.min(u128::from(u64::MAX)) as u64;
+    }
+}
+
+/// No due is left any more; whether one was.
+fn leave_nothing(active: &[FlowId], flows: &mut Flows<Watched>) -> bool {
+    let mut any = false;
+    for id in active {
+        let Some(flow) = flows.get_mut(*id) else { continue };
+        any |= std::mem::take(&mut flow.share.left.floor) > 0;
+    }
+    any
+}
+
 impl Kept {
     /// Whether weights are promises here and now.
     pub(super) fn weights_count(&self) -> bool {
@@ -321,7 +415,10 @@ impl Kept {
     /// by a due that does not say so, or in spite of it, is measured anew. Whether there is such a flow.
     pub(super) fn bound_who_takes_much(&mut self, worst: u64, now: Instant, time: u64) -> bool {
         let (own, turn) = (self.window.seen.protected, self.pace.turn);
-        let (mut any, mut most) = (false, (worst.saturating_add(worst / 2), None));
+        let judged = |flow: &&Watched| flow.window.done > 0 && flow.share.reference > 0;
+        let there = |flow: &&Watched| judged(flow) && flow.here(now, time) >= time / 2;
+        let least = self.protected().filter(there).map(|flow| flow.kept).min().unwrap_or(WHOLE);
+        let (mut any, mut most) = (false, (least.saturating_add(least / 2), None));
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
             flow.share.bounded &= now < flow.share.bound_for.until;
@@ -331,7 +428,11 @@ impl Kept {
             if flow.kept > MUCH && !flow.share.bounded {
                 flow.share.bound(turn, now);
                 any = true;
-            } else if flow.share.with < own && flow.kept > most.0 {
+            } else if least < SHORT
+                && flow.share.with < own
+                && flow.kept > most.0
+                && now >= flow.share.known.0
+            {
                 most = (flow.kept, Some(*id));
             }
         }
@@ -341,7 +442,7 @@ impl Kept {
         }
         if let Some(flow) = self.flows.get_mut(id) {
             flow.share.before = flow.rate(time);
-            flow.share.due = part(flow.share.before, worst, kept);
+            flow.share.due = part(flow.share.before, least, kept);
             flow.share.bound(turn, now);
             self.shares.measure_alone(id, turn, now);
         }
@@ -359,6 +460,13 @@ impl Kept {
         if self.pace.patience.0 > 0 && !self.has_lost(&all) {
             return;
         }
+        let active = || self.window.active.iter().filter_map(|id| self.flows.get(*id));
+        if self.shares.waits_for_who_came(
+            active().any(|flow| flow.came == self.window.number),
+            active().any(|flow| all.has_little(flow)),
+        ) {
+            return;
+        }
         (self.shares.look.number, self.shares.look.at) = (self.shares.look.number + 1, now);
         self.shares.splits = 0;
         let mut behind = 0;
@@ -366,17 +474,23 @@ impl Kept {
             let Some(flow) = self.flows.get_mut(*id) else { continue };
             flow.share.heavier = all.is_heavier(flow);
             (flow.share.before, flow.share.reference) = (flow.rate(time), 0);
-            (flow.lag, flow.share.look, flow.share.former) = (0, self.shares.look.number, 0);
+            (flow.lag, flow.share.look, flow.share.former, flow.share.left.floor) =
+                (0, self.shares.look.number, 0, 0);
             (flow.share.bounded, flow.share.bound_for) = (false, Respite::default());
+            flow.share.known = Default::default();
             flow.share.protected =
                 all.may_be_short(flow) && flow.came < self.window.number && !flow.had_enough(now);
             flow.share.looked = if flow.share.protected { Looked::Now } else { Looked::Not };
             behind += usize::from(flow.share.protected);
         }
+        if behind == self.window.seen.flows as usize {
+            behind = tell_by_places(&self.window.active, &mut self.flows, &all);
+        }
         if behind > 0 && behind < self.window.seen.flows as usize {
             // What they sent at most lately may be more than the device does for long, and then nothing would be quiet.
             let done = per_second(self.window.seen.cost, time);
             self.pace.sent = if done > 0 { done } else { self.pace.sent };
+            leave_dues(&self.window.active, &mut self.flows, all.weights, now);
             self.begin_trial(now);
         }
     }
@@ -417,9 +531,13 @@ impl Kept {
     fn conclude(&mut self, now: Instant, time: u64) {
         let Weights { own: with, all, .. } = self.weights();
         let there = self.protected().any(|flow| flow.here(now, time) >= time / 4 * 3);
-        if there && !self.shares.quiet.suffices(time) && self.pace.allowed > self.pace.sent / GENTLE {
-            // The others were at the device to the end.
-            return self.halve(now);
+        if there && !self.shares.quiet.suffices(time) {
+            // The others were at the device to the end. Dues that leave nothing quiet at the least pace are not left.
+            if self.pace.allowed > self.pace.sent / GENTLE
+                || leave_nothing(&self.window.active, &mut self.flows)
+            {
+                return self.halve(now);
+            }
         }
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.protected) else { continue };
@@ -489,16 +607,27 @@ impl Kept {
         true
     }
 
-    /// Those who had the trial, of these weights together, are short or not; whether others have one now.
+    /// Those who had the trial, of these weights together, are short or not; whether others have one now. A further trial would hold back those who are short, so
+    /// the others are looked at as who comes is, the heaviest first.
     fn goes_on(&mut self, short: bool, with: u64, now: Instant) -> bool {
-        let (mut goes_on, look) = (false, self.shares.look.number);
+        let (mut goes_on, mut next, look) = (false, None, self.shares.look.number);
         for id in &self.window.active {
             let Some(flow) = self.flows.get_mut(*id).filter(|flow| flow.share.look == look) else { continue };
             match flow.share.looked {
                 Looked::Now => {
-                    flow.share.looked = if short { Looked::Short } else { Looked::Not };
+                    let seen = flow.share.reference > 0;
+                    flow.share.looked = if short && seen { Looked::Short } else { Looked::Not };
+                    // Of who was not there at the end nothing is known: it is one who comes.
+                    flow.share.look = if short && !seen { 0 } else { look };
                     (flow.share.protected, flow.share.with) = (false, with);
-                    flow.had(short, self.pace.turn, now);
+                    flow.share.left.alone = part(flow.share.reference, with, u64::from(flow.promise.weight));
+                    if short || seen {
+                        flow.had(short, self.pace.turn, now);
+                    }
+                }
+                Looked::Later if short => {
+                    (flow.share.looked, flow.share.look) = (Looked::Not, 0);
+                    next = next.max(Some((flow.promise.weight, *id)));
                 }
                 Looked::Later => {
                     (flow.share.looked, flow.share.protected) = (Looked::Now, true);
@@ -506,6 +635,12 @@ impl Kept {
                 }
                 Looked::Not | Looked::Short => {}
             }
+        }
+        if let Some((_, id)) = next {
+            if let Some(flow) = self.flows.get_mut(id) {
+                flow.share.look = look;
+            }
+            self.shares.measure_alone(id, self.pace.turn, now);
         }
         goes_on
     }
@@ -540,29 +675,4 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
-        const TURN: u64 = 1_000_000;
-        let after = |turns: u64| Instant::from_nanos(turns * TURN);
-        let mut flow = Watched::new();
-        flow.share.before = 1000;
-        assert!(!flow.had_enough(after(0)), "nobody has looked");
-        flow.had(false, TURN, after(0));
-        assert!(flow.had_enough(after(63)) && !flow.had_enough(after(64)));
-        flow.share.before = 750;
-        assert!(flow.had_enough(after(1)));
-        flow.share.before = 749;
-        assert!(!flow.had_enough(after(1)), "it has lost since");
-        for turns in [128, 256, 512, 1024, 1024] {
-            flow.had(false, TURN, after(0));
-            assert!(flow.had_enough(after(turns - 1)) && !flow.had_enough(after(turns)), "{turns}");
-        }
-        flow.had(true, TURN, after(0));
-        assert!(!flow.had_enough(after(0)), "it was short");
-        flow.had(false, TURN, after(0));
-        assert!(!flow.had_enough(after(64)), "all begins anew");
-    }
-}
+mod tests;
