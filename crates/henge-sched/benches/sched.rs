@@ -238,7 +238,15 @@ impl Whole {
     fn steps(&mut self, n: u32) {
         for _ in 0..n {
             self.now += Duration::from_micros(10);
-            let over = self.flying.pop_front().expect("the gate is full");
+            let over = loop {
+                if let Some(over) = self.flying.pop_front() {
+                    break over;
+                }
+                // Whoever waits is held to a pace.
+                let wake = self.gate.wake_at().expect("those who wait are asked again");
+                self.now = wake.max(self.now + Duration::from_nanos(1));
+                self.dispatch();
+            };
             self.gate.complete(over.id, false, self.now);
             self.submit(RequestId { generation: over.id.generation + 1, ..over.id }, over.flow);
             self.dispatch();
