@@ -147,21 +147,24 @@ fn sample(machine: &Machine) -> Sample {
     }
 }
 
+/// What an event is about.
+fn named(event: &crate::model::Event) -> &str {
+    event.disk.as_deref().or(event.node.as_deref()).unwrap_or_default()
+}
+
 fn events(machine: &Machine, viewer: &Viewer, disk: Option<&str>, after: u64, most: usize) -> Vec<Noted> {
     let about = |e: &&crate::model::Event| disk.is_none() || e.disk.as_deref() == disk;
+    let theirs = |e: &&crate::model::Event| viewer.may_see(named(e), e.tenant.as_deref());
     let one = |e: &crate::model::Event| {
-        let event = Event {
-            seq: e.id,
-            at: e.time,
-            kind: kind(&e.kind),
-            name: e.disk.clone().or_else(|| e.node.clone()).unwrap_or_default(),
-            detail: e.text.clone(),
-        };
+        let (name, detail) = (named(e).to_owned(), e.text.clone());
+        let event = Event { seq: e.id, at: e.time, kind: kind(&e.kind), name, detail };
         Noted { event, tenant: e.tenant.clone() }
     };
-    let theirs = machine.events(after).filter(about).map(one).filter(|noted| viewer.may_know(noted));
-    let mut theirs: Vec<Noted> = theirs.collect();
-    theirs.split_off(theirs.len().saturating_sub(most))
+    // Only what is answered is copied.
+    let newest = machine.events(after).rev().filter(about).filter(theirs).take(most);
+    let mut newest: Vec<Noted> = newest.map(one).collect();
+    newest.reverse();
+    newest
 }
 
 impl Source for Page {

@@ -58,6 +58,7 @@ pub(crate) fn create(scope: Scope, now: u64, expires: Option<u64>) -> io::Result
 }
 
 /// A token that opens something.
+#[derive(Clone)]
 pub(crate) struct Known {
     /// Whose it is.
     pub caller: Caller,

@@ -99,7 +99,7 @@ impl Journal {
     }
 
     /// Events after one, the oldest first.
-    pub(super) fn events(&self, after: u64) -> impl Iterator<Item = &Event> {
+    pub(super) fn events(&self, after: u64) -> impl DoubleEndedIterator<Item = &Event> {
         self.log.after(after)
     }
 

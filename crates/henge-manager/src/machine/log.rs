@@ -59,7 +59,7 @@ impl Log {
     }
 
     /// Those after one, the oldest first.
-    pub(super) fn after(&self, after: u64) -> impl Iterator<Item = &Event> {
+    pub(super) fn after(&self, after: u64) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.range(after.saturating_add(1)..).map(|(_, event)| event)
     }
 

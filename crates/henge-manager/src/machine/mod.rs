@@ -193,7 +193,7 @@ impl Machine {
     }
 
     /// Events after one, the oldest first.
-    pub fn events(&self, after: u64) -> impl Iterator<Item = &Event> {
+    pub fn events(&self, after: u64) -> impl DoubleEndedIterator<Item = &Event> {
         self.journal.events(after)
     }
 

@@ -12,6 +12,24 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use henge_web::bearer;
 use serde::de::DeserializeOwned;
 
+/// Most values and keys of a body, as its commas and opening brackets count them. A longest one of ours has some hundred; thousands of small
+/// ones take the thread that serves the API milliseconds to read, and everybody else waits.
+const VALUES_MAX: usize = 1024;
+
+/// Whether a body has more. What stands in texts does not count.
+fn is_crowded(body: &[u8]) -> bool {
+    let (mut count, mut quoted, mut bytes) = (0, false, body.iter());
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' if quoted => drop(bytes.next()),
+            b',' | b'[' | b'{' if !quoted => count += 1,
+            _ => {}
+        }
+    }
+    count > VALUES_MAX
+}
+
 /// Who asks, by the bearer token; a token that may only look is refused where something would change.
 pub(crate) struct Auth(pub Caller);
 
@@ -21,7 +39,11 @@ pub(crate) struct Looking(pub Caller);
 async fn who(parts: &mut Parts, app: &App) -> Result<Known, Problem> {
     let token = bearer(&parts.headers).map_err(|e| Problem::new(StatusCode::UNAUTHORIZED, e.to_string()))?;
     let token = token.to_owned();
-    let known = app.core.call(move |machine| tokens::known(machine, &token)).await??;
+    // Who has a place without waiting for it was asked for just now.
+    let known = match parts.extensions.remove::<Known>() {
+        Some(known) => known,
+        None => app.core.call(move |machine| tokens::known(machine, &token)).await??,
+    };
     if let Some(asking) = parts.extensions.get::<Asking>() {
         let tenant = known.caller.tenant().map(str::to_owned);
         asking.asks(Actor { actor: known.name(), token: known.id.clone(), tenant });
@@ -83,6 +105,10 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
         if bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(Problem::new(StatusCode::BAD_REQUEST, "the body: it is a JSON object"));
         }
+        if is_crowded(&bytes) {
+            let why = format!("the body has more than {VALUES_MAX} values, which no request needs");
+            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
         let value = serde_json::from_slice(&bytes)
             .map_err(|e| Problem::new(StatusCode::BAD_REQUEST, format!("the body: {e}")))?;
         Ok(Json(value, bytes))
@@ -143,4 +169,21 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
         return Err(Problem::new(StatusCode::BAD_REQUEST, why));
     }
     Ok(Some(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_body_are_counted_outside_of_its_texts() {
+        let list = |of: &str, times: usize| format!("[{}]", vec![of; times].join(","));
+        let crowded = |body: String| is_crowded(body.as_bytes());
+        assert!(!crowded(list("1", VALUES_MAX)) && crowded(list("1", VALUES_MAX + 1)));
+        assert!(!crowded(list("[]", VALUES_MAX / 2)) && crowded(list("{}", VALUES_MAX / 2 + 1)));
+        let text = format!(r#""{}\\\"{}""#, ",[{".repeat(9000), ",[{".repeat(9000));
+        assert!(!crowded(text.clone()) && crowded(format!("{text}{}", ",".repeat(VALUES_MAX + 1))));
+        // What is no JSON is read no further than it is.
+        assert!(!crowded("\\\"".repeat(9000)) && !crowded("\"\\".into()) && !crowded(String::new()));
+    }
 }

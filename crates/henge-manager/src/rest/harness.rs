@@ -260,6 +260,31 @@ mod tests {
         assert_eq!(harness.ask(15, 1, Vec::new()).unwrap().status, 200);
     }
 
+    /// As long as they may be; the last is one that somebody may mean.
+    #[test]
+    fn bodies_of_thousands_of_values_are_not_read() {
+        let mut harness = Harness::open().unwrap();
+        let many =
+            |of: &str| (0..3000).map(|i| of.replace('%', &i.to_string())).collect::<Vec<_>>().join(",");
+        let crowds = [
+            format!(r#"{{"name":"d","spec":{{{}}}}}"#, many(r#""a%":[[[[[]]]]]"#)),
+            format!("{{{}}}", many(r#""a%":{}"#)),
+            format!(r#"{{"nbd":[{}]}}"#, many("0")),
+        ];
+        // Changes of disks, tokens and quotas, questions for admission, invitations, and who joins.
+        for which in (0..7).chain([9, 10]) {
+            for crowd in &crowds {
+                let answer = harness.ask(which, 0, crowd.clone().into_bytes()).unwrap();
+                let why = String::from_utf8_lossy(&answer.body);
+                assert!(answer.status == 413 && why.contains("values"), "{:?}: {why}", ASKED[which]);
+            }
+        }
+        let names: Vec<String> = (0..64).map(|i| format!("CN={i:0>250}")).collect();
+        let body = json!({ "name": "d", "spec": { "capacity": "1GB", "rate": "5/s" }, "nbd": names });
+        let answer = harness.ask(0, 0, serde_json::to_vec(&body).unwrap()).unwrap();
+        assert_eq!(answer.status, 202, "{}", String::from_utf8_lossy(&answer.body));
+    }
+
     #[test]
     fn whatever_bodies_say_each_is_answered() {
         let bodies = sound();

@@ -12,9 +12,11 @@ pub(crate) mod views;
 use crate::audit::{Audit, audited, received, to_its_end};
 use crate::authority::Authority;
 use crate::core::Core;
+use crate::machine::Caller;
+use crate::tokens;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -33,10 +35,11 @@ use utoipa_axum::routes;
 const BODY_MAX: usize = 64 << 10;
 /// Most requests at once.
 const REQUESTS_MAX: usize = 512;
-/// Of them of one token, whoever holds it: requests may wait for nodes, and one tenant's must leave room for others'.
+/// Of them of one tenant, by whichever of its tokens, and of one token of the administrator: requests may wait for nodes, and one tenant's must
+/// leave room for others'.
 const EACH_MAX: usize = 64;
 /// Of these, requests that look and wait for nothing: a list of thousands of disks has all of the core while it is made, and the others' requests
-/// wait behind as many as one token has there.
+/// wait behind as many as one tenant has there.
 const LOOKS_MAX: usize = 2;
 
 /// What handlers have.
@@ -114,11 +117,11 @@ pub fn openapi() -> String {
 pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
     let audited = axum::middleware::from_fn_with_state(Arc::clone(&audit), audited);
     let to_its_end = axum::middleware::from_fn_with_state(audit, to_its_end);
+    let places = Places { asking: Arc::default(), busy: Arc::default(), core: core.clone() };
     let app = App { core, authority };
     let (router, document) = described(routes());
     // Anybody may ask for it: it is written once.
     let document = Bytes::from(serde_json::to_vec(&document).expect("a document is texts"));
-    let busy = Arc::<Busy>::default();
     router
         .route(
             "/api/v1/openapi.json",
@@ -132,7 +135,7 @@ pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Rou
         .layer(audited)
         .layer(RequestBodyLimitLayer::new(BODY_MAX))
         .layer(axum::middleware::map_response(too_long))
-        .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)))
+        .layer(axum::middleware::from_fn_with_state(places, bounded))
         .layer(to_its_end)
         .layer(axum::middleware::from_fn(whole))
 }
@@ -174,11 +177,11 @@ async fn too_long(response: Response) -> Response {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why).into_response()
 }
 
-/// Requests under way, by a hash of what they carry as their token.
+/// Requests under way, by whose they are.
 #[derive(Default)]
 struct Busy(Mutex<HashMap<String, Mine>>, AtomicUsize);
 
-/// Those of one token.
+/// Those of one.
 struct Mine {
     requests: usize,
     looks: Arc<Semaphore>,
@@ -191,7 +194,7 @@ impl Default for Mine {
 }
 
 impl Busy {
-    /// One more of this token; how many others there are, of all and of this one.
+    /// One more of this one; how many others there are, of all and of this one.
     fn enter(&self, whose: &str) -> (usize, usize) {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = each.entry(whose.to_owned()).or_default();
@@ -199,7 +202,7 @@ impl Busy {
         (self.1.fetch_add(1, Ordering::Relaxed), mine.requests - 1)
     }
 
-    /// A turn to look; the others of this token wait meanwhile.
+    /// A turn to look; the others of this one wait meanwhile.
     async fn turn(&self, whose: &str) -> Option<OwnedSemaphorePermit> {
         let looks = {
             let each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,71 +223,180 @@ impl Busy {
     }
 }
 
+/// A request's place, until it is answered.
+struct Place(Arc<Busy>, String);
+
+impl Place {
+    /// With how many others there are, of all and of this one.
+    fn take(busy: &Arc<Busy>, whose: String) -> (Place, usize, usize) {
+        let (others, own) = busy.enter(&whose);
+        (Place(Arc::clone(busy), whose), others, own)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.leave(&self.1);
+    }
+}
+
+/// Places for requests.
+#[derive(Clone)]
+struct Places {
+    /// By a hash of what they carry as their token, from when they come.
+    asking: Arc<Busy>,
+    /// By whose token it is, from when that is known.
+    busy: Arc<Busy>,
+    core: Core,
+}
+
+/// Whose place a request of this caller has: all of a tenant's tokens have the same, and each of the administrator's its own.
+fn whose(known: &tokens::Known) -> String {
+    match (known.caller.tenant(), &known.caller) {
+        (Some(tenant), _) => format!("tenant {tenant}"),
+        (None, Caller::Disk { name, .. }) => format!("disk {name}"),
+        (None, _) => format!("token {}", known.id),
+    }
+}
+
+fn crowded(most: usize) -> Response {
+    let why = format!("more than {most} requests at once; come again in a second");
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response()
+}
+
 /// So many requests at once, and no more.
-async fn bounded(busy: Arc<Busy>, request: Request, next: Next) -> Response {
-    struct Leave(Arc<Busy>, String);
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            self.0.leave(&self.1);
+async fn bounded(State(places): State<Places>, mut request: Request, next: Next) -> Response {
+    // Who carries no known token is answered without waiting for anything, and has a place of all alone.
+    let (mut asks, mut stranger) = (None, String::new());
+    if let Ok(token) = henge_web::bearer(request.headers()) {
+        let (place, _, own) = Place::take(&places.asking, tokens::fingerprint(token.as_bytes()));
+        if own >= EACH_MAX {
+            return crowded(EACH_MAX);
+        }
+        stranger.clone_from(&place.1);
+        asks = Some(place);
+        let token = token.to_owned();
+        // Whether it is known is the handlers' to say.
+        if let Ok(Ok(known)) = places.core.call(move |machine| tokens::known(machine, &token)).await {
+            stranger.clear();
+            request.extensions_mut().insert(known);
         }
     }
-    let token = henge_web::bearer(request.headers()).ok();
-    let (carries, whose) = (token.is_some(), crate::tokens::fingerprint(token.unwrap_or("").as_bytes()));
-    let (others, own) = busy.enter(&whose);
-    let leave = Leave(busy, whose);
-    let refuse = |most| {
-        let why = format!("more than {most} requests at once; come again in a second");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, why).into_response()
-    };
-    // Who carries no token is answered without waiting for anything.
+    let known = request.extensions().get::<tokens::Known>();
+    let (place, others, own) = Place::take(&places.busy, known.map_or(stranger, whose));
     if others >= REQUESTS_MAX {
-        return refuse(REQUESTS_MAX);
+        return crowded(REQUESTS_MAX);
     }
-    if own >= EACH_MAX && carries {
-        return refuse(EACH_MAX);
+    if own >= EACH_MAX && known.is_some() {
+        return crowded(EACH_MAX);
     }
     let looks =
         matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path().ends_with("/admit");
-    let _turn = if looks && carries { leave.0.turn(&leave.1).await } else { None };
-    next.run(request).await
+    let mut turn = None;
+    if looks && known.is_some() {
+        turn = place.0.turn(&place.1).await;
+        // Meanwhile its token may have been removed.
+        request.extensions_mut().remove::<tokens::Known>();
+    }
+    let response = next.run(request).await;
+    drop((turn, place, asks));
+    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::{Machine, Settings};
+    use crate::store::MemoryStore;
+    use crate::tokens::Scope;
+    use tower_service::Service;
 
-    /// Requests that are never over: of each token as many are let in as may look, and all that do more than look.
-    #[tokio::test]
-    async fn one_token_looks_by_turns() {
-        use tower_service::Service;
-        let (busy, inside) = (Arc::<Busy>::default(), Arc::<AtomicUsize>::default());
-        let counted = Arc::clone(&inside);
+    /// Tokens of these tenants, and two of the administrator.
+    fn furnished(tenants: &[&str]) -> (Places, Vec<String>) {
+        let core = Core::start(Settings::default(), MemoryStore::default()).unwrap();
+        let all = tenants.iter().map(|tenant| Some((*tenant).to_owned())).chain([None, None]);
+        let made = all.map(|tenant| tokens::create(Scope { tenant, ..Scope::default() }, 1, None).unwrap());
+        let (given, records): (Vec<_>, Vec<_>) = made.unzip();
+        let put = move |machine: &mut Machine| {
+            records.into_iter().for_each(|record| machine.tokens.put(&mut machine.journal, record));
+        };
+        core.call_and_wait(put).unwrap();
+        (Places { asking: Arc::default(), busy: Arc::default(), core }, given)
+    }
+
+    /// The runtime looks at some sixty tasks between two looks at the test.
+    async fn settle() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// So many requests, one after the other, that are never over: how many of each are let in, and how many are refused.
+    async fn let_in(places: Places, asked: &[(Method, &str, usize)]) -> Vec<(usize, usize)> {
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let inside = tell.clone();
         let stays = move || {
-            counted.fetch_add(1, Ordering::Relaxed);
+            inside.send(true).unwrap();
             std::future::pending::<()>()
         };
         let routes = Router::new().route("/", axum::routing::get(stays.clone()).post(stays));
-        let router = routes
-            .layer(axum::middleware::from_fn(move |request, next| bounded(Arc::clone(&busy), request, next)));
-        let mut let_in = Vec::new();
-        for (method, whose) in [("GET", "ann"), ("GET", "bob"), ("POST", "ann")] {
-            for _ in 0..20 {
+        let routes = routes.layer(axum::middleware::from_fn_with_state(places.clone(), bounded));
+        let mut all = Vec::new();
+        for (method, token, times) in asked {
+            for _ in 0..*times {
                 let request = Request::builder()
                     .method(method)
-                    .header(header::AUTHORIZATION, format!("Bearer {whose}"));
-                let mut router = router.clone();
-                tokio::spawn(async move { router.call(request.body(Body::empty()).unwrap()).await });
+                    .header(header::AUTHORIZATION, format!("Bearer {token}"));
+                let (mut routes, tell) = (routes.clone(), tell.clone());
+                tokio::spawn(async move {
+                    let answer = routes.call(request.body(Body::empty()).unwrap()).await.unwrap();
+                    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+                    tell.send(false).unwrap();
+                });
             }
-            for _ in 0..100 {
-                tokio::task::yield_now().await;
-            }
-            let_in.push(inside.swap(0, Ordering::Relaxed));
+            // Each asks the core; whoever asks it after them is answered after them; then each goes on as far as it comes.
+            settle().await;
+            places.core.call(|_| ()).await.unwrap();
+            settle().await;
+            let heard: Vec<bool> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+            let inside = heard.iter().filter(|inside| **inside).count();
+            all.push((inside, heard.len() - inside));
         }
-        assert_eq!(let_in, [LOOKS_MAX, LOOKS_MAX, 20]);
+        all
+    }
+
+    #[tokio::test]
+    async fn a_tenant_looks_by_turns() {
+        let (places, given) = furnished(&["ann", "ann", "bob"]);
+        let asked = [
+            (Method::GET, &*given[0], 20),
+            (Method::GET, &given[1], 20),
+            (Method::GET, &given[2], 20),
+            (Method::POST, &given[0], 20),
+        ];
+        assert_eq!(let_in(places, &asked).await, [(LOOKS_MAX, 0), (0, 0), (LOOKS_MAX, 0), (20, 0)]);
+    }
+
+    /// All of them have as many places as one, and more than the rest would be: others have theirs.
+    #[tokio::test]
+    async fn a_tenant_of_many_tokens_leaves_others_their_places() {
+        let (places, given) = furnished(&["ann"; 9]);
+        let (mut asked, mut expected) = (Vec::new(), Vec::new());
+        for token in &given[..9] {
+            asked.push((Method::POST, &**token, 60));
+            expected.push(if expected.is_empty() { (60, 0) } else { (0, 60) });
+        }
+        expected[1] = (EACH_MAX - 60, 60 - (EACH_MAX - 60));
+        // Each token of the administrator has as many of its own.
+        for token in &given[9..] {
+            asked.push((Method::POST, token, EACH_MAX + 1));
+            expected.push((EACH_MAX, 1));
+        }
+        assert_eq!(let_in(places, &asked).await, expected);
     }
 
     #[test]
-    fn places_are_counted_for_each_token_and_given_back() {
+    fn places_are_counted_for_each_and_given_back() {
         let busy = Busy::default();
         assert_eq!([busy.enter("ann"), busy.enter("ann"), busy.enter("bob")], [(0, 0), (1, 1), (2, 0)]);
         busy.leave("ann");

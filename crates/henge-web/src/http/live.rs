@@ -148,15 +148,15 @@ fn told(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::offer::{Attach, Tenant, Wanted};
     use crate::source::{Changed, Compare, Comparison, DiskMeta, NodeSample, Preview, Sample, Source, Terms};
     use henge_api::{DiskStatus, Event, EventKind, Status};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second.
-    struct Both;
+    /// Two tenants' disks, of which one has the name that the other's had before; an event of each a second. Tokens of tenants are like `ann-1`.
+    pub(in crate::http) struct Both;
 
     impl Source for Both {
         fn sample(&self) -> Result<Sample, Problem> {
@@ -168,8 +168,9 @@ mod tests {
             let disks = BTreeMap::from([("anns".to_owned(), of("ann")), ("bobs".to_owned(), of("bob"))]);
             Ok(Sample { nodes: vec![node], disks, ..Sample::default() })
         }
-        fn viewer(&self, _: Option<&str>, _: bool) -> Result<Viewer, Problem> {
-            Ok(Viewer::default())
+        fn viewer(&self, token: Option<&str>, _: bool) -> Result<Viewer, Problem> {
+            let tenant = token.and_then(|token| token.split_once('-')).map(|(tenant, _)| tenant.to_owned());
+            Ok(Viewer { tenant, ..Viewer::default() })
         }
         fn events(&self, _: &Viewer, _: Option<&str>, after: u64, _: usize) -> Result<Vec<Noted>, Problem> {
             let one = |seq: u64, detail: &str, tenant: Option<&str>| {

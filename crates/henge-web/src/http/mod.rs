@@ -23,6 +23,7 @@
 
 mod disks;
 mod live;
+mod turns;
 
 use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
@@ -45,6 +46,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
+use turns::{Known, Turns, by_turns};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -56,6 +58,7 @@ struct App {
     hub: Mutex<Hub>,
     updates: broadcast::Sender<Arc<Update>>,
     streams: Mutex<Streams>,
+    turns: Mutex<Turns>,
     problem: Mutex<Option<String>>,
 }
 
@@ -66,6 +69,7 @@ impl App {
             hub: Mutex::default(),
             updates: broadcast::channel(4).0,
             streams: Mutex::default(),
+            turns: Mutex::default(),
             problem: Mutex::new(None),
         })
     }
@@ -76,6 +80,10 @@ impl App {
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().expect("nobody panics while counting")
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().expect("nobody panics while counting")
     }
 }
 
@@ -107,6 +115,7 @@ pub fn router(source: Arc<dyn Source>) -> Router {
         .nest("/api/v1/live", live)
         .route("/api/v1/stream", get(stream))
         .route("/metrics", get(metrics))
+        .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&app), by_turns))
         .fallback(page)
         .with_state(app);
     // Who notes refusals reads them, so they are compressed after that.
@@ -169,6 +178,9 @@ struct Who(Viewer);
 impl FromRequestParts<Arc<App>> for Who {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        if let Some(Known(viewer)) = parts.extensions.remove() {
+            return Ok(Who(viewer));
+        }
         let (token, local) = (token(&parts.headers).map(str::to_owned), is_local(parts));
         let viewer = blocking(app, move |app| app.source.viewer(token.as_deref(), local)).await?;
         if let Some(asks) = parts.extensions.get::<Asks>() {
