@@ -15,10 +15,10 @@ mod writer;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use henge_web::{Asks, Changed, Viewer};
+use henge_web::{Asks, Changed, Viewer, only_looks};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -213,15 +213,9 @@ impl From<&Viewer> for Actor {
     }
 }
 
-/// Whether a request would change something, if it were let in. The page asks what would be by requests with a body.
-fn would_change(method: &Method, path: &str) -> bool {
-    let looks = path.starts_with("/api/v1/live/") && (path.ends_with("/preview") || path.ends_with("/offer"));
-    !looks && !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
-}
-
 /// Around [`audited`]: a request that would change something goes on to its end, and has its line, if whoever sent it hangs up.
 pub(crate) async fn to_its_end(State(audit): State<Arc<Audit>>, request: Request, next: Next) -> Response {
-    if !would_change(request.method(), request.uri().path()) {
+    if only_looks(request.method(), request.uri().path()) {
         return next.run(request).await;
     }
     // Who hangs up while waiting for a place has changed nothing.
@@ -240,7 +234,7 @@ pub(crate) async fn audited(State(audit): State<Arc<Audit>>, mut request: Reques
     request.extensions_mut().insert(Arc::clone(&asking));
     request.extensions_mut().insert(Arc::clone(&asks));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let changes = would_change(&method, &path);
+    let changes = !only_looks(&method, &path);
     let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|from| from.0);
     let mut body = Bytes::new();
     if changes {
@@ -406,6 +400,7 @@ mod tests {
     /// A pipe that nobody reads stands for storage that hangs: whoever has a line waits, and everybody else is answered by the same thread.
     #[test]
     fn a_log_that_hangs_keeps_only_those_waiting_who_have_lines() {
+        use axum::http::Method;
         use axum::routing::get;
         use tower_service::Service;
         let dir = tempfile::tempdir().unwrap();

@@ -19,6 +19,7 @@ mod offer;
 mod owner;
 mod serve;
 mod source;
+mod turns;
 mod view;
 
 pub use bounded::{Addresses, Bounded, CONNECTIONS_MAX, Counted, IDLE};
@@ -33,4 +34,5 @@ pub use source::{
     About, Asks, Changed, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow,
     Sample, Source, Terms, Viewer,
 };
+pub use turns::{LOOKS_MAX, Turn, Turns, only_looks};
 pub use view::{DiskView, GateView, NodeView, PoolView, Row, Snapshot, Tick};

@@ -57,6 +57,11 @@ fn the_page_is_noted_as_the_api_is() {
         assert_eq!(ask(&routes, "PUT", at, Some(&reader), &quota).await, 403);
         assert_eq!(ask(&routes, "PUT", at, None, &quota).await, 401);
         assert_eq!(ask(&routes, "POST", "offer", Some(&admin), &wanted).await, 200, "nothing changes");
+        assert_eq!(
+            ask(&routes, "DELETE", "disks/preview", Some(&admin), &json!({})).await,
+            404,
+            "it is a name"
+        );
         assert_eq!(ask(&routes, "POST", "session", None, &json!({ "token": admin })).await, 200);
     });
     core.stop();
@@ -69,6 +74,7 @@ fn the_page_is_noted_as_the_api_is() {
         [json!(200), json!(id), from.clone()],
         [json!(403), json!(reads), from.clone()],
         [json!(401), Value::Null, from.clone()],
+        [json!(404), json!(id), from.clone()],
         [json!(200), json!(id), from],
     ];
     assert_eq!(lines.iter().map(of).collect::<Vec<_>>(), expected, "{text}");

@@ -17,14 +17,14 @@ use crate::tokens;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use henge_web::{Turns, only_looks};
 use problem::Problem;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::limit::RequestBodyLimitLayer;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi};
@@ -38,9 +38,6 @@ const REQUESTS_MAX: usize = 512;
 /// Of them of one tenant, by whichever of its tokens, and of one token of the administrator: requests may wait for nodes, and one tenant's must
 /// leave room for others'.
 const EACH_MAX: usize = 64;
-/// Of these, requests that look and wait for nothing: a list of thousands of disks has all of the core while it is made, and the others' requests
-/// wait behind as many as one tenant has there.
-const LOOKS_MAX: usize = 2;
 
 /// What handlers have.
 #[derive(Clone)]
@@ -117,7 +114,8 @@ pub fn openapi() -> String {
 pub(crate) fn router(core: Core, audit: Arc<Audit>, authority: Authority) -> Router {
     let audited = axum::middleware::from_fn_with_state(Arc::clone(&audit), audited);
     let to_its_end = axum::middleware::from_fn_with_state(audit, to_its_end);
-    let places = Places { asking: Arc::default(), busy: Arc::default(), core: core.clone() };
+    let places =
+        Places { asking: Arc::default(), busy: Arc::default(), looks: Turns::default(), core: core.clone() };
     let app = App { core, authority };
     let (router, document) = described(routes());
     // Anybody may ask for it: it is written once.
@@ -179,44 +177,23 @@ async fn too_long(response: Response) -> Response {
 
 /// Requests under way, by whose they are.
 #[derive(Default)]
-struct Busy(Mutex<HashMap<String, Mine>>, AtomicUsize);
-
-/// Those of one.
-struct Mine {
-    requests: usize,
-    looks: Arc<Semaphore>,
-}
-
-impl Default for Mine {
-    fn default() -> Mine {
-        Mine { requests: 0, looks: Arc::new(Semaphore::new(LOOKS_MAX)) }
-    }
-}
+struct Busy(Mutex<HashMap<String, usize>>, AtomicUsize);
 
 impl Busy {
     /// One more of this one; how many others there are, of all and of this one.
     fn enter(&self, whose: &str) -> (usize, usize) {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mine = each.entry(whose.to_owned()).or_default();
-        mine.requests += 1;
-        (self.1.fetch_add(1, Ordering::Relaxed), mine.requests - 1)
-    }
-
-    /// A turn to look; the others of this one wait meanwhile.
-    async fn turn(&self, whose: &str) -> Option<OwnedSemaphorePermit> {
-        let looks = {
-            let each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(&each.get(whose)?.looks)
-        };
-        looks.acquire_owned().await.ok()
+        *mine += 1;
+        (self.1.fetch_add(1, Ordering::Relaxed), *mine - 1)
     }
 
     fn leave(&self, whose: &str) {
         let mut each = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.1.fetch_sub(1, Ordering::Relaxed);
         if let Some(mine) = each.get_mut(whose) {
-            mine.requests -= 1;
-            if mine.requests == 0 {
+            *mine -= 1;
+            if *mine == 0 {
                 each.remove(whose);
             }
         }
@@ -247,6 +224,8 @@ struct Places {
     asking: Arc<Busy>,
     /// By whose token it is, from when that is known.
     busy: Arc<Busy>,
+    /// Of those that look. A list of thousands of disks has all of the core while it is made.
+    looks: Turns,
     core: Core,
 }
 
@@ -290,13 +269,14 @@ async fn bounded(State(places): State<Places>, mut request: Request, next: Next)
     if own >= EACH_MAX && known.is_some() {
         return crowded(EACH_MAX);
     }
-    let looks =
-        matches!(*request.method(), Method::GET | Method::HEAD) || request.uri().path().ends_with("/admit");
     let mut turn = None;
-    if looks && known.is_some() {
-        turn = place.0.turn(&place.1).await;
+    if known.is_some() && only_looks(request.method(), request.uri().path()) {
+        let mine = places.looks.take(place.1.clone()).await;
         // Meanwhile its token may have been removed.
-        request.extensions_mut().remove::<tokens::Known>();
+        if mine.waited() {
+            request.extensions_mut().remove::<tokens::Known>();
+        }
+        turn = Some(mine);
     }
     let response = next.run(request).await;
     drop((turn, place, asks));
@@ -309,6 +289,8 @@ mod tests {
     use crate::machine::{Machine, Settings};
     use crate::store::MemoryStore;
     use crate::tokens::Scope;
+    use axum::http::Method;
+    use henge_web::LOOKS_MAX;
     use tower_service::Service;
 
     /// Tokens of these tenants, and two of the administrator.
@@ -321,7 +303,7 @@ mod tests {
             records.into_iter().for_each(|record| machine.tokens.put(&mut machine.journal, record));
         };
         core.call_and_wait(put).unwrap();
-        (Places { asking: Arc::default(), busy: Arc::default(), core }, given)
+        (Places { asking: Arc::default(), busy: Arc::default(), looks: Turns::default(), core }, given)
     }
 
     /// The runtime looks at some sixty tasks between two looks at the test.

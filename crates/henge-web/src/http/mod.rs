@@ -21,15 +21,16 @@
 //! | `POST /api/v1/live/compare` | records the load and simulates it under several schedulers |
 //! | `GET, POST, DELETE /api/v1/live/session` | who looks; log in by token; log out |
 
+mod by_turns;
 mod disks;
 mod live;
-mod turns;
 
 use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
 use crate::hub::Hub;
 use crate::owner::Caller;
 use crate::source::{Asks, Changed, Compare, Problem, Source, Terms, Viewer};
+use crate::turns::Turns;
 use crate::view::Tick;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Query, Request, State};
@@ -38,6 +39,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use axum::{Extension, Router, http};
+use by_turns::{Known, by_turns};
 use live::{Streams, Update, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -46,7 +48,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
-use turns::{Known, Turns, by_turns};
 
 /// Between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -58,7 +59,7 @@ struct App {
     hub: Mutex<Hub>,
     updates: broadcast::Sender<Arc<Update>>,
     streams: Mutex<Streams>,
-    turns: Mutex<Turns>,
+    turns: Turns,
     problem: Mutex<Option<String>>,
 }
 
@@ -69,7 +70,7 @@ impl App {
             hub: Mutex::default(),
             updates: broadcast::channel(4).0,
             streams: Mutex::default(),
-            turns: Mutex::default(),
+            turns: Turns::default(),
             problem: Mutex::new(None),
         })
     }
@@ -80,10 +81,6 @@ impl App {
 
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().expect("nobody panics while counting")
-    }
-
-    fn turns(&self) -> MutexGuard<'_, Turns> {
-        self.turns.lock().expect("nobody panics while counting")
     }
 }
 

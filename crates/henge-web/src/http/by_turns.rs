@@ -1,59 +1,18 @@
-//! Turns of those who look: one thread serves the page, and a snapshot of thousands of disks has all of it while it is made.
+//! Around every route of the page: who looks has a turn.
 
 use super::{App, Who};
 use crate::guard::token;
 use crate::source::Viewer;
+use crate::turns::only_looks;
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::{HeaderMap, Method};
+use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-/// Most requests that look and are answered at once, of one tenant, or of one token that is no tenant's. The others of it wait, so whoever
-/// else asks waits behind no more than these.
-const LOOKS_MAX: usize = 2;
-
-/// Turns, by whose they are.
-pub(super) type Turns = BTreeMap<String, Arc<Semaphore>>;
 
 /// Who has the turn that a request was let in with, and did not wait for: nobody has to ask again.
 #[derive(Clone)]
 pub(super) struct Known(pub Viewer);
-
-/// A turn, or somebody who waits for one.
-struct Turn {
-    app: Arc<App>,
-    whose: String,
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl Turn {
-    /// With whether it was waited for.
-    async fn wait(app: &Arc<App>, whose: String) -> (Turn, bool) {
-        let new = || Arc::new(Semaphore::new(LOOKS_MAX));
-        let looks = Arc::clone(app.turns().entry(whose.clone()).or_insert_with(new));
-        let mut turn = Turn { app: Arc::clone(app), whose, permit: None };
-        turn.permit = Arc::clone(&looks).try_acquire_owned().ok();
-        let waits = turn.permit.is_none();
-        if waits {
-            turn.permit = looks.acquire_owned().await.ok();
-        }
-        (turn, waits)
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut turns = self.app.turns();
-        drop(self.permit.take());
-        // Whoever has a turn, or waits for one, has a share of it.
-        if turns.get(&self.whose).is_some_and(|looks| Arc::strong_count(looks) == 1) {
-            turns.remove(&self.whose);
-        }
-    }
-}
 
 /// All tokens of a tenant have the same turns, and all of a disk; each other token has its own.
 fn whose(viewer: &Viewer, headers: &HeaderMap) -> String {
@@ -64,11 +23,9 @@ fn whose(viewer: &Viewer, headers: &HeaderMap) -> String {
     }
 }
 
-/// Around every route: who looks has a turn until the answer is there. What changes something may wait for nodes, and is not among them.
+/// Who looks has a turn until the answer is there. What changes something may wait for nodes, and is not among them.
 pub(super) async fn by_turns(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let asks = path.ends_with("/preview") || path.ends_with("/offer");
-    if !asks && !matches!(*request.method(), Method::GET | Method::HEAD) {
+    if !only_looks(request.method(), request.uri().path()) {
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
@@ -76,9 +33,9 @@ pub(super) async fn by_turns(State(app): State<Arc<App>>, request: Request, next
         Ok(Who(viewer)) => viewer,
         Err(problem) => return problem.into_response(),
     };
-    let (_turn, waited) = Turn::wait(&app, whose(&viewer, &parts.headers)).await;
+    let turn = app.turns.take(whose(&viewer, &parts.headers)).await;
     // Who waited may have lost the token meanwhile, and is asked for again.
-    if !waited {
+    if !turn.waited() {
         parts.extensions.insert(Known(viewer));
     }
     next.run(Request::from_parts(parts, body)).await
@@ -88,6 +45,7 @@ pub(super) async fn by_turns(State(app): State<Arc<App>>, request: Request, next
 mod tests {
     use super::super::live::tests::Both;
     use super::*;
+    use crate::turns::LOOKS_MAX;
     use axum::Router;
     use axum::body::Body;
     use axum::http::header;
@@ -113,19 +71,19 @@ mod tests {
                 tell.send(()).unwrap();
                 std::future::pending::<()>()
             };
+            let live = Router::new().route("/disks", any(stays.clone())).route("/offer", any(stays));
             let routes = Router::new()
-                .route("/disks", any(stays.clone()))
-                .route("/offer", any(stays))
-                .layer(axum::middleware::from_fn_with_state(Arc::clone(&app), by_turns));
+                .nest("/api/v1/live", live)
+                .route_layer(axum::middleware::from_fn_with_state(Arc::clone(&app), by_turns));
             let (mut let_in, mut under_way) = (Vec::new(), Vec::new());
             for (method, path, token) in [
-                ("GET", "/disks", "ann-1"),
-                ("GET", "/disks", "ann-2"),
-                ("POST", "/offer", "ann-3"),
-                ("GET", "/disks", "bob-1"),
-                ("GET", "/disks", "root"),
-                ("HEAD", "/disks", "boss"),
-                ("POST", "/disks", "ann-1"),
+                ("GET", "/api/v1/live/disks", "ann-1"),
+                ("GET", "/api/v1/live/disks", "ann-2"),
+                ("POST", "/api/v1/live/offer", "ann-3"),
+                ("GET", "/api/v1/live/disks", "bob-1"),
+                ("GET", "/api/v1/live/disks", "root"),
+                ("HEAD", "/api/v1/live/disks", "boss"),
+                ("POST", "/api/v1/live/disks", "ann-1"),
             ] {
                 for _ in 0..20 {
                     let bearer = format!("Bearer {token}");
@@ -143,10 +101,10 @@ mod tests {
             }
             assert_eq!(let_in, [LOOKS_MAX, 0, 0, LOOKS_MAX, LOOKS_MAX, LOOKS_MAX, 20]);
             // Whoever hangs up gives the turn, or the wait for one, back.
-            assert_eq!(app.turns().len(), 4);
+            assert_eq!(app.turns.len(), 4);
             under_way.iter().for_each(tokio::task::JoinHandle::abort);
             settle().await;
-            assert!(app.turns().is_empty());
+            assert_eq!(app.turns.len(), 0);
         });
     }
 }
