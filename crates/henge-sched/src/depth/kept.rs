@@ -69,6 +69,7 @@
 mod newcomer;
 mod pace;
 mod quiet;
+mod share;
 mod shares;
 mod watched;
 

@@ -1,7 +1,7 @@
 //! What [`Kept`](super::Kept) sees of a flow.
 
 use super::pace::Pace;
-use super::shares::Share;
+use super::share::Share;
 use super::{AGAIN, AHEAD, CATCH_UP_DUE, LONG, MORE, PATIENCE, WHOLE, work};
 use crate::cost::in_unit;
 use henge_core::{Contract, Cost, CostUnit, Duration, Instant, Latency, Op, Rate, Request};

@@ -1,5 +1,5 @@
 use super::*;
-use henge_core::{Contract, DepthController};
+use henge_core::{Contract, DepthController, Duration};
 
 const TURN: u64 = 64_000_000;
 
