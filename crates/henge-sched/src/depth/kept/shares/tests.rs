@@ -142,6 +142,22 @@ fn where_all_have_little_of_something_those_with_few_places_are_measured() {
 }
 
 #[test]
+fn who_was_here_for_half_of_a_window_has_enough_with_half_of_its_share() {
+    let has_little = |idle: u64| {
+        let mut kept = kept(&[1, 1]);
+        for (flow, had) in [(0, 300), (1, 700)] {
+            let flow = &mut kept.flows[FlowId(flow)];
+            (flow.window.cost, flow.window.places, flow.window.done) = (had, had, 100);
+            flow.window.outstanding = 8 * TURN;
+        }
+        kept.flows[FlowId(0)].window.idle = idle;
+        (kept.window.seen.all_cost, kept.window.seen.places) = (1000, 1000);
+        [0, 1].map(|flow| kept.all(at(64), TURN).has_little(&kept.flows[FlowId(flow)]))
+    };
+    assert_eq!([has_little(0), has_little(TURN / 2)], [[true, false], [false, false]]);
+}
+
+#[test]
 fn the_window_in_which_somebody_came_is_looked_at_only_after_another_one() {
     let mut kept = kept(&[4, 1]);
     kept.restart(at(64));
