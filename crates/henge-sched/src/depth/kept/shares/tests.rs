@@ -172,6 +172,26 @@ fn the_window_in_which_somebody_came_is_looked_at_only_after_another_one() {
 }
 
 #[test]
+fn who_has_lost_a_quarter_since_the_last_look_is_looked_at_though_nobody_else_is() {
+    let looked_at = |before: u64| {
+        let mut kept = kept(&[4, 1]);
+        kept.restart(at(64));
+        for flow in [0, 1] {
+            kept.dispatched(FlowId(flow), Duration::ZERO, 1, at(64));
+            kept.flows[FlowId(flow)].came = 1;
+        }
+        let heavy = &mut kept.flows[FlowId(0)];
+        (heavy.share.look, heavy.share.before) = (1, before);
+        (heavy.window.done, heavy.window.outstanding, heavy.window.places) = (100, 8 * TURN, 8 * TURN);
+        heavy.window.total = TURN / 100_000; // 10,000 a second
+        kept.pace.patience.0 = TRIAL * TURN;
+        kept.consider(at(128), TURN);
+        kept.shares.trial
+    };
+    assert!(!looked_at(13_333) && looked_at(13_334));
+}
+
+#[test]
 fn who_has_enough_is_left_alone_longer_each_time_unless_it_loses_a_quarter() {
     const TURN: u64 = 1_000_000;
     let after = |turns: u64| Instant::from_nanos(turns * TURN);
