@@ -199,7 +199,7 @@ impl Proxy {
             came.held.request.is_metadata().then(|| Metadata { syncs: came.held.request.may_sync() });
         let load = match body {
             RequestBody::Io(io) => io.estimate(),
-            RequestBody::UnreadIo => Load { bytes: UNREAD, pieces: 1 },
+            RequestBody::UnreadIo(_) => Load { bytes: UNREAD, pieces: 1 },
             _ => Load::default(),
         };
         if io.is_some() && load.pieces > self.config.requests.pieces_max {
