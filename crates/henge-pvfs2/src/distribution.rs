@@ -135,6 +135,25 @@ impl Distribution {
         if fits { Ok(()) } else { Err("distribution") }
     }
 
+    /// How often a server goes round for so many bytes of its own: once for each strip, however small whoever asks says that strips are. A list is read
+    /// anew each time, each entry of it four times.
+    pub(crate) fn rounds(&self, server_nr: u32, bytes: u64) -> u64 {
+        match self {
+            Distribution::SimpleStripe { strip_size } => bytes / strip_size,
+            Distribution::Basic => 0,
+            Distribution::TwoD { strip_size, .. } => bytes / strip_size,
+            Distribution::VarStrip { strips } => {
+                let own = strips.iter().filter(|strip| strip.server_nr == server_nr);
+                let (count, size) =
+                    own.fold((0_u64, 0_u64), |(count, size), s| (count + 1, size.saturating_add(s.size)));
+                let each = 8 + 3 * strips.len() as u64;
+                (u128::from(bytes) * u128::from(count) / u128::from(size.max(1)))
+                    .min(u128::from(u64::MAX / each)) as u64
+                    * each
+            }
+        }
+    }
+
     /// Steps that [`local`](Self::local) takes.
     pub(crate) fn steps(&self) -> u32 {
         match self {

@@ -46,6 +46,12 @@ impl Version {
 const END_MAX: u64 = 1 << 62;
 /// Pieces that a server may pass over before an access: it does nothing else meanwhile, for a second or more.
 const TURNS_MAX: u64 = 1 << 28;
+/// Times that a server goes round for a strip in the time of a piece: some 50 ns each, beside 52 µs.
+const ROUNDS_OF_A_PIECE: u64 = 1024;
+/// Bytes beside whose own time a round is nothing.
+const BYTES_OF_A_ROUND: u64 = 4096;
+/// Pieces that are passed over in the time of one such: some 5 ns each.
+const TURNS_OF_A_ROUND: u64 = 8;
 /// Bytes that an answer has room for.
 const SMALL_MAX: u64 = 16 << 10;
 
@@ -119,10 +125,18 @@ impl IoRequest {
     /// What to charge before the answer is known: the exact bytes of a write, and what a read would
     /// move if the file were long enough; where that cannot be known, an equal part of the whole.
     pub fn estimate(&self) -> Load {
-        self.follow(u64::MAX, STEPS_QUICK).unwrap_or_else(|| Load {
+        let load = self.follow(u64::MAX, STEPS_QUICK).unwrap_or_else(|| Load {
             bytes: self.aggregate_size.div_ceil(u64::from(self.server_ct)),
             pieces: self.file_request.pieces_most(self.aggregate_size),
-        })
+        });
+        Load { pieces: load.pieces.saturating_add(self.rounds(load.bytes) / ROUNDS_OF_A_PIECE), ..load }
+    }
+
+    /// How often its server goes round beside the pieces and the bytes themselves: for each strip of a few bytes, and for the pieces before those wanted.
+    fn rounds(&self, bytes: u64) -> u64 {
+        let turns = self.file_request.turns(self.file_req_offset);
+        let strips = self.distribution.rounds(self.server_nr, bytes).saturating_sub(bytes / BYTES_OF_A_ROUND);
+        strips.saturating_add(turns / TURNS_OF_A_ROUND)
     }
 
     /// The access piece by piece, in at most `most` steps.
