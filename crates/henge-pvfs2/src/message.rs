@@ -45,13 +45,13 @@ impl Version {
 /// Where an access may end, in the file and in its data: servers add to either, in 64 bits.
 const END_MAX: u64 = 1 << 62;
 /// Pieces that a server may pass over before an access: it does nothing else meanwhile, for a second or more.
-const TURNS_MAX: u64 = 1 << 28;
+const TURNS_MAX: u64 = 1 << 26;
 /// Times that a server goes round for a strip in the time of a piece: some 50 ns each, beside 52 µs.
 const ROUNDS_OF_A_PIECE: u64 = 1024;
 /// Bytes beside whose own time a round is nothing.
 const BYTES_OF_A_ROUND: u64 = 4096;
-/// Pieces that are passed over in the time of one such: some 5 ns each.
-const TURNS_OF_A_ROUND: u64 = 8;
+/// Pieces that are passed over in the time of one such: 12 to 20 ns each.
+const TURNS_OF_A_ROUND: u64 = 2;
 /// Bytes that an answer has room for.
 const SMALL_MAX: u64 = 16 << 10;
 
