@@ -215,10 +215,16 @@ impl IoRequest {
             return Err("an access far into a list");
         }
         let answered = self.small && self.direction == Direction::Read;
-        if answered && self.estimate().bytes > SMALL_MAX {
+        if answered && self.most_here() > SMALL_MAX {
             return Err("a small read of so much");
         }
         Ok(())
+    }
+
+    /// Bytes that may move at this server, where it takes itself for the one that is named: no estimate, and all where it is none of those that there are.
+    fn most_here(&self) -> u64 {
+        let followed = self.follow(u64::MAX, STEPS_QUICK).filter(|_| self.server_nr < self.server_ct);
+        followed.map_or(self.aggregate_size, |load| load.bytes)
     }
 }
 

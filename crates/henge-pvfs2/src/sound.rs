@@ -70,6 +70,8 @@ enum Part {
     Text(usize),
     /// Names of directories, and of what is in the last one.
     Path,
+    /// The handle of an object: there is none of 0.
+    Object,
     Credential,
     Attributes,
     Layout,
@@ -112,7 +114,7 @@ fn parts(op: i32) -> Option<&'static [Part]> {
         2 => &[Bytes(12), Credential],
         4 | 38 => &[Bytes(16), Credential],
         5 => &[Bytes(16), Attributes, Credential],
-        6 => &[Path, Bytes(20), Credential],
+        6 => &[Path, Bytes(8), Object, Bytes(4), Credential],
         7 => &[Credential, Text(NAME_MAX), Bytes(28)],
         8 => &[Text(NAME_MAX), Bytes(12)],
         9 => &[Text(NAME_MAX), Bytes(20)],
@@ -177,12 +179,17 @@ fn read(part: Part, r: &mut Reader<'_>, of_client: bool) -> Result<(), Malformed
         Part::Bytes(len) => r.pad(len),
         Part::Text(most) => text(r, most, "a name"),
         Part::Path => path(r),
+        Part::Object => match r.u64("an object")? {
+            0 => Err(r.malformed("an object")),
+            _ => Ok(()),
+        },
         Part::Credential => credential(r),
         Part::Attributes => attributes(r, of_client),
         Part::Layout => {
             r.pad(8)?;
             let servers = count(r, HANDLES_MAX, "servers of a layout")?;
-            r.pad(4 + 8 * servers)
+            r.pad(4)?;
+            (0..servers).try_for_each(|_| text(r, PATH_MAX, "a server of a layout"))
         }
         Part::Extents => extents(r, 0),
         Part::SomeExtents => extents(r, 1),
@@ -489,7 +496,27 @@ mod tests {
     #[test]
     fn what_ends_a_server_does_not_go_there() {
         type Body = fn(&mut Writer, u32);
-        let pairs: [(i32, Body, u32, &[u32]); 16] = [
+        let pairs: [(i32, Body, u32, &[u32]); 18] = [
+            (
+                6,
+                |w, n| {
+                    w.string(b"/a").i32(9).pad(4).u64(u64::from(n)).u32(0);
+                    credential(w, 0)
+                },
+                1,
+                &[0],
+            ),
+            (
+                1,
+                |w, n| {
+                    w.i32(9).pad(4);
+                    credential(w, 0);
+                    attributes(w, 0, METAFILE);
+                    w.i32(1).i32(5).pad(4).i32(1).pad(4).u32(n).bytes(b"tcp://h:1\0\0\0");
+                },
+                9,
+                &[0, 77, u32::MAX],
+            ),
             (20, |w, n| _ = w.u32(0).u32(0).u32(n).u32(10), 23, &[22, 1, 0]),
             (29, |w, n| _ = w.u64(1).i32(9).u32(n), 0, &[]), // no attribute: it is never answered
             (

@@ -409,8 +409,12 @@ fn accesses_that_no_server_ends_are_answered_here() {
         server_ct: 4,
         ..plain(0, 5)
     };
-    for bad in beyond.into_iter().chain([list(1 << 36), list(1 << 60), small(1 << 20), small(1 << 61), wide])
-    {
+    // A server of another number takes all for its own, and what is not followed may all be here.
+    let elsewhere = IoRequest { server_nr: 5, ..small(1 << 16) };
+    let tree = FileRequest::vector(20_000, 1, 2);
+    let many = IoRequest { small: true, server_ct: 8, ..io(tree, stripe, 0, 20_000, Direction::Read) };
+    let bad = [list(1 << 36), list(1 << 60), small(1 << 20), small(1 << 61), elsewhere, many, wide];
+    for bad in beyond.into_iter().chain(bad) {
         assert!(matches!(asked(bad.clone()), ConnectionEvent::Answer { .. }), "{bad:?}");
     }
     let mut shorter = encode_io(1, &request(plain(0, 5)));
