@@ -214,6 +214,10 @@ impl IoRequest {
         if self.file_request.turns(self.file_req_offset) > TURNS_MAX {
             return Err("an access far into a list");
         }
+        // Servers answer some of these, and end: they free what each of them did not have.
+        if self.small && self.aggregate_size == 0 {
+            return Err("a small access to nothing");
+        }
         let answered = self.small && self.direction == Direction::Read;
         if answered && self.most_here() > SMALL_MAX {
             return Err("a small read of so much");
