@@ -44,6 +44,8 @@ impl Version {
 
 /// Where an access may end, in the file and in its data: servers add to either, in 64 bits.
 const END_MAX: u64 = 1 << 62;
+/// Bytes of an access. Meters add them up in 64 bits.
+const LENGTH_MAX: u64 = 1 << 48;
 /// Pieces that a server may pass over before an access: it does nothing else meanwhile, for a second or more.
 const TURNS_MAX: u64 = 1 << 26;
 /// Times that a server goes round for a strip in the time of a piece: some 50 ns each, beside 52 µs.
@@ -52,7 +54,7 @@ const ROUNDS_OF_A_PIECE: u64 = 1024;
 const BYTES_OF_A_ROUND: u64 = 4096;
 /// Pieces that are passed over in the time of one such: 12 to 20 ns each.
 const TURNS_OF_A_ROUND: u64 = 2;
-/// Bytes that an answer has room for.
+/// Bytes that a request or an answer has room for.
 const SMALL_MAX: u64 = 16 << 10;
 
 /// Which way the data goes.
@@ -218,9 +220,11 @@ impl IoRequest {
         if self.small && self.aggregate_size == 0 {
             return Err("a small access to nothing");
         }
-        let answered = self.small && self.direction == Direction::Read;
-        if answered && self.most_here() > SMALL_MAX {
-            return Err("a small read of so much");
+        if self.small && self.most_here() > SMALL_MAX {
+            return Err("a small access to so much");
+        }
+        if self.aggregate_size > LENGTH_MAX {
+            return Err("an access of such a length");
         }
         Ok(())
     }

@@ -371,7 +371,8 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
         None => requests.gate.complete_unseen(turn, now),
     };
     let request = &served.request;
-    proxy.requests.moved[request.flow.index()] += io.bytes;
+    let moved = &mut proxy.requests.moved[request.flow.index()];
+    *moved = moved.saturating_add(io.bytes);
     if let Some(recorder) = proxy.recorder.as_mut().filter(|_| io.metadata.is_none()) {
         recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
     }
