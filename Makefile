@@ -92,7 +92,7 @@ test-nbd-pool: build ## A node over nbdkit, qemu-nbd and another node, killed an
 	@HENGE=$(COMMAND) ./tools/test-nbd-pool $(ARGS)
 
 .PHONY: test-orangefs
-test-orangefs: build ## `henge proxy` before OrangeFS servers of this machine: data, lists, shares, SIGHUP, kills, attackers, metadata, users (five minutes; ORANGEFS=DIR: where it is installed; ARGS=data: a part)
+test-orangefs: build ## `henge proxy` before OrangeFS servers of this machine: data, lists, shares, SIGHUP, kills, attackers, deadly requests, metadata, users (five minutes; ORANGEFS=DIR: where it is installed; ARGS=data: a part)
 	@HENGE=$(COMMAND) ./tools/test-orangefs $(ARGS)
 
 .PHONY: test-ceph

@@ -91,4 +91,4 @@ def find_entries(wire, file):
     raise SystemExit("no object of the server reads as a directory that has entries")
 
 
-KINDS = [noop, statfs, getattr_, listattr(60), listattr(1000), iterate, perf_mon, geteattr, listeattr, truncate, flush, readdir, lookup]
+KINDS = [noop, statfs, getattr_, listattr(1), listattr(60), iterate, perf_mon, geteattr, listeattr, truncate, flush, readdir, lookup]

@@ -13,7 +13,7 @@ from wire import READ, Wire, vector
 
 EVEN = {"one": "weight = 1", "two": "weight = 1"}
 ONE_TO_FOUR = {"one": "weight = 1", "two": "weight = 4"}
-CLEAN = {"malformed": 0, "unfollowed": 0, "opaque": 0, "expired": 0, "unanswered": 0, "ambiguous": 0}
+CLEAN = {"malformed": 0, "unsound": 0, "unfollowed": 0, "opaque": 0, "expired": 0, "unanswered": 0, "ambiguous": 0}
 HERE = pathlib.Path(__file__).resolve().parent
 
 

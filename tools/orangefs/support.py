@@ -257,7 +257,7 @@ class Bed:
 
     def counts(self):
         """Of all proxies, what is not as it should be."""
-        keys = ["malformed", "unfollowed", "opaque", "expired", "unanswered", "ambiguous"]
+        keys = ["malformed", "unsound", "unfollowed", "opaque", "expired", "unanswered", "ambiguous"]
         all = [proxy.status() or {} for proxy in self.proxies.values()]
         return {key: sum(status.get(key, 0) for status in all) for key in keys}
 

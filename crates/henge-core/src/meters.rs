@@ -71,7 +71,7 @@ impl Completed {
         self.reads += u64::from(m.op == Op::Read);
         self.commands += u64::from(m.commands);
         if matches!(m.op, Op::Read | Op::Write) {
-            self.bytes += m.len;
+            self.bytes = self.bytes.saturating_add(m.len);
         }
         self.service += m.cost;
         self.cost_max = self.cost_max.max(m.cost);

@@ -30,5 +30,6 @@ pub(crate) struct Complaints {
     pub(crate) turned_away: Complaint,
     pub(crate) unreachable: Complaint,
     pub(crate) refused: Complaint,
+    pub(crate) unsound: Complaint,
     pub(crate) not_understood: Complaint,
 }

@@ -76,7 +76,7 @@ pub struct Counts {
     pub unanswered: u64,
     /// Requests whose capability two users hold; they went to `other`.
     pub ambiguous: u64,
-    /// Requests that could not be decoded. I/O among them waited its turn, and was charged as much; the rest passed.
+    /// Requests of other protocols that could not be decoded. I/O among them waited its turn, and was charged as much; the rest passed.
     pub malformed: u64,
     /// Requests beyond what is followed on one connection, or with another's tag. They waited their turn, and were over as they went.
     pub unfollowed: u64,
@@ -86,6 +86,8 @@ pub struct Counts {
     pub refused: u64,
     /// Reads and writes of more pieces than the configuration allows; they were answered with an error.
     pub too_long: u64,
+    /// Requests that no server can go through; they were answered with an error.
+    pub unsound: u64,
     /// Connections that do not speak PVFS2; everything passed.
     pub opaque: u64,
 }
@@ -112,7 +114,8 @@ impl Status {
             "in_flight": self.in_flight, "depth": self.depth, "client_timeout_ns": self.client_timeout.as_nanos(),
             "accepted": counts.accepted, "turned_away": counts.turned_away, "unreachable": counts.unreachable,
             "expired": counts.expired, "unanswered": counts.unanswered, "ambiguous": counts.ambiguous, "malformed": counts.malformed,
-            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "refused": counts.refused, "too_long": counts.too_long, "opaque": counts.opaque,
+            "unfollowed": counts.unfollowed, "between_servers": counts.between_servers, "refused": counts.refused, "too_long": counts.too_long,
+            "unsound": counts.unsound, "opaque": counts.opaque,
             "peers": self.peers, "linked": self.linked, "messages_sent": self.links.sent,
             "messages_received": self.links.received, "link_bytes_sent": self.links.bytes_sent,
             "links_refused": self.links.refused,

@@ -11,7 +11,9 @@ use crate::conduit::Conduit;
 use crate::poller::Interest;
 use crate::side::{INBOX, Side};
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::{Connection, ConnectionEvent, HEADER_LEN, News, Request, awaits_client};
+use henge_pvfs2::{
+    Connection, ConnectionEvent, HEADER_LEN, Malformed, News, Request, awaits_client, encode_failure,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::TcpStream;
@@ -26,6 +28,8 @@ const REFUSED_MAX: usize = 256;
 const REFUSED_BYTES: usize = 64 << 10;
 /// Our own answers that a client does not take; with as many it is read no further, either.
 const ANSWERS_MAX: usize = 64;
+/// PVFS_EPROTO, as a server answers it.
+const PROTOCOL: i32 = -(38 | 1 << 30);
 
 /// What became of a request that a client sent: the loop queues it.
 #[derive(Debug)]
@@ -57,6 +61,8 @@ pub struct Pair {
     ahead: [usize; 2],
     /// Our own answers, until a message of the server has passed whole.
     answers: VecDeque<Vec<u8>>,
+    /// What was wrong with its last request that no server can go through, until somebody has asked.
+    pub unsound: Option<Malformed>,
     /// Requests, and their bytes, for which their flow has no room.
     pub refused: (usize, usize),
     /// Handed over as it is: nothing of it moves any more.
@@ -80,6 +86,7 @@ impl Pair {
             released: VecDeque::new(),
             ahead: [0; 2],
             answers: VecDeque::new(),
+            unsound: None,
             refused: (0, 0),
             frozen: false,
             active: Instant::ZERO,
@@ -190,6 +197,15 @@ impl Pair {
             }
             let begun = at;
             at += step.len;
+            if let ConnectionEvent::Answer { why } = step.what {
+                self.server.send(&input[sent..begun], false)?;
+                sent = at;
+                answer_unsound(self, &input[begun..at], why)?;
+                if self.is_blocked() {
+                    break;
+                }
+                continue;
+            }
             if let Some((tag, request)) = held_by(step.what) {
                 self.server.send(&input[sent..begun], false)?;
                 held = Some(Held { tag, request, message: input[begun..at].to_vec() });
@@ -355,6 +371,13 @@ impl Pair {
     pub fn buffered(&self) -> usize {
         self.client.buffered() + self.server.buffered() + self.released.iter().map(Vec::len).sum::<usize>()
     }
+}
+
+/// A request that no server can go through fails. One that is too short for an answer ends its connection.
+pub fn answer_unsound(pair: &mut Pair, message: &[u8], why: Malformed) -> io::Result<()> {
+    pair.unsound = Some(why);
+    let answer = encode_failure(message, PROTOCOL).ok_or(io::ErrorKind::InvalidData)?;
+    pair.answer(answer)
 }
 
 /// The request that is to be queued, if one is.

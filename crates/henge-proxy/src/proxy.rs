@@ -23,7 +23,7 @@ use crate::identity::Owners;
 use crate::peers::{LOOK_EVERY, Peers};
 use crate::poller::{Happened, Interest, Poller};
 use crate::record::Recorder;
-use connections::{Pairs, allow_many_sockets};
+use connections::{Pairs, allow_many_sockets, complain_of_unsound};
 use follow::could_follow;
 use henge_core::{Duration, FlowId, Gate, Instant};
 use leaving::Departure;
@@ -328,7 +328,11 @@ impl Proxy {
         loop {
             let Some(id) = self.pairs.open.in_slot(slot as u32) else { return Ok(()) };
             let pair = self.pairs.open.get_mut(id).expect("just found");
-            let Some(held) = pair.move_from_client(&mut self.pairs.conduit)? else {
+            let held = pair.move_from_client(&mut self.pairs.conduit);
+            if let Some(why) = pair.unsound.take() {
+                complain_of_unsound(self, slot, why, now);
+            }
+            let Some(held) = held? else {
                 charge_stray(self, slot, now);
                 return Ok(());
             };

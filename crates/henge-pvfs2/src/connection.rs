@@ -20,6 +20,8 @@ use crate::frame::{HEADER_LEN, Header, MAGIC, Mode};
 use crate::message::{Direction, IoRequest, Request, RequestBody, Response, ServerLimits, Version};
 use crate::metadata::{Metadata, What};
 use crate::op::Op;
+use crate::sound;
+use crate::wire::Malformed;
 use std::collections::BTreeMap;
 
 /// Requests that are held or awaited on one connection at most; further ones end it.
@@ -49,6 +51,11 @@ pub enum ConnectionEvent {
     Opaque,
     /// What no client sends and servers take all the same: nothing of it may pass, and the connection ends.
     Refuse,
+    /// A whole request that no server can go through. Take it out, and answer that it fails.
+    Answer {
+        /// What is wrong with it.
+        why: Malformed,
+    },
 }
 
 /// What was learnt from what the server answers.
@@ -111,6 +118,8 @@ pub enum IoState {
 pub struct ConnectionStats {
     /// Requests that could not be decoded; of these, I/O requests are held alone.
     pub malformed: u64,
+    /// Requests that no server can go through: they are answered here.
+    pub unsound: u64,
     /// Requests beyond the number that is followed, or with the tag of another: they end their connection.
     pub unfollowed: u64,
     /// Requests of servers, never held.
@@ -313,7 +322,12 @@ impl Connection {
     }
 
     fn request(&mut self, tag: i64, payload: &[u8]) -> ConnectionEvent {
-        let Ok(request) = Request::parse(payload) else {
+        let parsed = Request::parse(payload);
+        if let Err(why) = check(payload, &parsed, self.clients_only) {
+            self.stats.unsound += 1;
+            return ConnectionEvent::Answer { why };
+        }
+        let Ok(request) = parsed else {
             self.stats.malformed += 1;
             // Its server says so, and takes as long for that as for another one.
             return self.ask(tag, What::Other, Request::unread(Version::V7000, Op::Other(0)));
@@ -331,7 +345,7 @@ impl Connection {
                 self.stats.refused += 1;
                 ConnectionEvent::Refuse
             }
-            RequestBody::UnreadIo => {
+            RequestBody::UnreadIo(_) => {
                 self.stats.malformed += 1;
                 ConnectionEvent::HoldAlone { request: Box::new(request) }
             }
@@ -486,6 +500,16 @@ impl Stray {
     /// So many since this was last asked.
     pub fn take(&mut self) -> u64 {
         std::mem::take(&mut self.0)
+    }
+}
+
+/// Whether a server can go through a request. What is refused whatever it says need not be looked at.
+fn check(payload: &[u8], parsed: &Result<Request, Malformed>, clients_only: bool) -> Result<(), Malformed> {
+    match parsed.as_ref().map(|request| (request.version, &request.body)) {
+        Ok((_, RequestBody::Io(_) | RequestBody::Administers)) => Ok(()),
+        Ok((_, RequestBody::OfServers)) if clients_only => Ok(()),
+        Ok((Version::V7000, RequestBody::UnreadIo(why))) => Err(*why),
+        _ => sound::check(payload, clients_only),
     }
 }
 

@@ -28,6 +28,11 @@
 
 use crate::wire::{Malformed, Reader, Writer};
 
+/// Bytes of a list of strips with its end, for which servers have room.
+const LIST_MAX: usize = 1024;
+/// Bytes of the file from a server's strip to its next one, at most: servers add some of these.
+const ROW_MAX: u64 = 1 << 60;
+
 /// How a file is spread over its servers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Distribution {
@@ -52,8 +57,6 @@ pub enum Distribution {
         /// Strips a server gets before the next group's turn.
         factor: u32,
     },
-    /// One that makes no sense to us; callers estimate.
-    Other(Vec<u8>),
 }
 
 /// One strip of a list.
@@ -93,10 +96,9 @@ impl SimpleStripe {
 }
 
 impl Distribution {
-    /// How many of the bytes `[0, o)` of the file live at server `server_nr` of `server_ct`; `None` where nobody can
-    /// tell.
-    pub fn local(&self, server_nr: u32, server_ct: u32, o: u64) -> Option<u64> {
-        Some(match self {
+    /// How many of the bytes `[0, o)` of the file live at server `server_nr` of `server_ct`.
+    pub fn local(&self, server_nr: u32, server_ct: u32, o: u64) -> u64 {
+        match self {
             Distribution::SimpleStripe { strip_size } => {
                 SimpleStripe { strip_size: *strip_size, server_nr, server_ct }.local(o)
             }
@@ -105,8 +107,51 @@ impl Distribution {
             Distribution::TwoD { groups, strip_size, factor } => {
                 local_of_groups(*groups, *strip_size, *factor, server_nr, server_ct, o)
             }
-            Distribution::Other(_) => return None,
-        })
+        }
+    }
+
+    /// Whether a server can compute with it, for one that reaches to `end` of the file. Servers compute with 64 bits, and divide by what may be 0 in
+    /// them; they count rows of lists and groups with 32 bits, and go astray beyond.
+    pub(crate) fn check(&self, server_nr: u32, server_ct: u32, end: u64) -> Result<(), &'static str> {
+        let servers = u64::from(server_ct.max(server_nr.saturating_add(1)));
+        let (row, counted) = match self {
+            Distribution::SimpleStripe { strip_size } => (strip_size.checked_mul(servers), u64::MAX),
+            Distribution::Basic => (Some(1), u64::MAX),
+            Distribution::VarStrip { strips } => {
+                let sum = strips.iter().try_fold(0_u64, |sum, strip| sum.checked_add(strip.size));
+                (sum, u64::from(u32::MAX))
+            }
+            Distribution::TwoD { strip_size, factor, .. } => {
+                let row = strip_size.checked_mul(servers);
+                if server_nr >= server_ct
+                    || row.and_then(|row| row.checked_mul(u64::from(*factor))) > Some(ROW_MAX)
+                {
+                    return Err("distribution");
+                }
+                (row.filter(|row| row.checked_mul(u64::from(*factor)).is_some()), u64::from(u32::MAX))
+            }
+        };
+        let fits = row.is_some_and(|row| row <= ROW_MAX && end / row < counted);
+        if fits { Ok(()) } else { Err("distribution") }
+    }
+
+    /// How often a server goes round for so many bytes of its own: once for each strip, however small whoever asks says that strips are. A list is read
+    /// anew each time, each entry of it four times.
+    pub(crate) fn rounds(&self, server_nr: u32, bytes: u64) -> u64 {
+        match self {
+            Distribution::SimpleStripe { strip_size } => bytes / strip_size,
+            Distribution::Basic => 0,
+            Distribution::TwoD { strip_size, .. } => bytes / strip_size,
+            Distribution::VarStrip { strips } => {
+                let own = strips.iter().filter(|strip| strip.server_nr == server_nr);
+                let (count, size) =
+                    own.fold((0_u64, 0_u64), |(count, size), s| (count + 1, size.saturating_add(s.size)));
+                let each = 8 + 3 * strips.len() as u64;
+                (u128::from(bytes) * u128::from(count) / u128::from(size.max(1)))
+                    .min(u128::from(u64::MAX / each)) as u64
+                    * each
+            }
+        }
     }
 
     /// Steps that [`local`](Self::local) takes.
@@ -130,20 +175,18 @@ impl Distribution {
             b"varstrip_dist" => {
                 let list = r.string("varstrip_dist strips")?;
                 r.align8()?;
-                match strips_of(list) {
-                    Some(strips) => Distribution::VarStrip { strips },
-                    None => Distribution::Other(name.to_vec()),
-                }
+                let strips = strips_of(list).ok_or(r.malformed("varstrip_dist strips"))?;
+                Distribution::VarStrip { strips }
             }
             b"twod_stripe" => {
                 let groups = r.u32("twod_stripe num_groups")?;
                 let strip_size = positive(r, "twod_stripe strip_size")?;
                 let factor = r.u32("twod_stripe group_strip_factor")?;
                 r.align8()?;
-                match groups > 0 && factor > 0 {
-                    true => Distribution::TwoD { groups, strip_size, factor },
-                    false => Distribution::Other(name.to_vec()),
+                if groups == 0 || factor == 0 {
+                    return Err(r.malformed("twod_stripe num_groups"));
                 }
+                Distribution::TwoD { groups, strip_size, factor }
             }
             _ => return Err(r.malformed("distribution name")),
         })
@@ -162,7 +205,6 @@ impl Distribution {
             Distribution::TwoD { groups, strip_size, factor } => {
                 w.string(b"twod_stripe").u32(*groups).i64(*strip_size as i64).u32(*factor).align8()
             }
-            Distribution::Other(_) => unreachable!("only distributions that are evaluated are ever written"),
         };
     }
 }
@@ -202,7 +244,7 @@ fn local_of_groups(groups: u32, strip_size: u64, factor: u32, server_nr: u32, se
 
 /// `SERVER:SIZE;…`, a size with K, M or G behind it or none.
 fn strips_of(list: &[u8]) -> Option<Vec<Strip>> {
-    let list = std::str::from_utf8(list).ok()?;
+    let list = std::str::from_utf8(list).ok().filter(|list| list.len() < LIST_MAX)?;
     let strip = |text: &str| {
         let (server_nr, size) = text.split_once(':')?;
         let (digits, unit) = match size.trim_end_matches(['k', 'K', 'm', 'M', 'g', 'G']) {
@@ -274,7 +316,7 @@ mod tests {
                     }
                 }
             }
-            Distribution::Basic | Distribution::Other(_) => strips.push((0, 1)),
+            Distribution::Basic => strips.push((0, 1)),
         }
         let row = strips.iter().flat_map(|(s, size)| std::iter::repeat_n(*s, *size as usize));
         row.collect::<Vec<_>>().into_iter().cycle().take(len).collect()
@@ -300,11 +342,65 @@ mod tests {
                 for o in 0..=owners.len() {
                     let here = owners[..o].iter().filter(|s| **s == server).count() as u64;
                     let local = distribution.local(server, servers, o as u64);
-                    assert_eq!(local, Some(here), "{distribution:?}, server {server}, {o}");
+                    assert_eq!(local, here, "{distribution:?}, server {server}, {o}");
                 }
             }
         }
         // More groups than servers: each server is one.
         assert_eq!(twod(9, 4, 2).local(1, 2, 12), twod(2, 4, 2).local(1, 2, 12));
+    }
+
+    /// A server of 2.10 was seen to divide by zero, or to go round for ever, by each of the second kind.
+    #[test]
+    fn stripes_that_end_a_server_are_not_taken() {
+        let simple = |strip_size| Distribution::SimpleStripe { strip_size };
+        let twod = |groups, strip_size, factor| Distribution::TwoD { groups, strip_size, factor };
+        let list = |sizes: &[u64]| Distribution::VarStrip {
+            strips: sizes.iter().map(|size| Strip { server_nr: 0, size: *size }).collect(),
+        };
+        for (distribution, servers, end) in [
+            (simple(65_536), 1000, 1 << 62),
+            (simple(1), 2, 1 << 62),
+            (Distribution::Basic, 1, 1 << 62),
+            (twod(2, 65_536, 256), 8, 1 << 50),
+            (list(&[65_536, 512]), 1, 1 << 47),
+        ] {
+            assert_eq!(distribution.check(0, servers, end), Ok(()), "{distribution:?}");
+        }
+        for (distribution, server, servers, end) in [
+            (simple(1 << 62), 0, 4, 1),
+            (simple(1 << 62), 0, 2, 1),
+            (simple(1 << 40), 0, u32::MAX, 1),
+            (twod(1, 1 << 40, u32::MAX), 0, 2, 1),
+            (twod(1, 1, 1), 0, 2, 1 << 40),
+            (twod(1, 65_536, 1), 7, 2, 1),
+            (list(&[1, 1]), 0, 1, 1 << 40),
+            (list(&[u64::MAX >> 1, u64::MAX >> 1, 5]), 0, 1, 1),
+        ] {
+            assert!(distribution.check(server, servers, end).is_err(), "{distribution:?}");
+        }
+    }
+
+    /// What a server of 2.10 exits by, or divides by.
+    #[test]
+    fn distributions_that_servers_do_not_know_are_not_read() {
+        let bytes = |write: &dyn Fn(&mut Writer)| {
+            let mut w = Writer::new();
+            write(&mut w);
+            w.pad(32);
+            w.into_bytes()
+        };
+        for unknown in [
+            bytes(&|w| _ = w.string(b"no_such_dist")),
+            bytes(&|w| _ = w.string(b"simple_stripe").i64(0)),
+            bytes(&|w| _ = w.string(b"simple_stripe").i64(-5)),
+            bytes(&|w| _ = w.u32(13).bytes(b"simple_stripeXXXX").i64(1)),
+            bytes(&|w| _ = w.string(b"twod_stripe").u32(0).i64(1).u32(1)),
+            bytes(&|w| _ = w.string(b"twod_stripe").u32(1).i64(1).u32(0)),
+            bytes(&|w| _ = w.string(b"varstrip_dist").string(b"0:1;5")),
+            bytes(&|w| _ = w.string(b"varstrip_dist").string(&b"0:1;".repeat(300))),
+        ] {
+            assert!(Distribution::read(&mut Reader::new(&unknown)).is_err(), "{unknown:?}");
+        }
     }
 }

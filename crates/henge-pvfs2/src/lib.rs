@@ -28,6 +28,7 @@ mod frame;
 mod message;
 mod metadata;
 mod op;
+mod sound;
 mod wire;
 
 pub use capability::{Capability, Credential, Hints};

@@ -7,6 +7,7 @@ use crate::capability::{Capability, Credential, Hints};
 use crate::distribution::Distribution;
 use crate::file_request::{FileRequest, STEPS_MAX, STEPS_QUICK};
 use crate::op::{Op, UNSTUFF};
+use crate::sound;
 use crate::wire::{Malformed, Reader};
 use henge_core::Duration;
 
@@ -27,7 +28,7 @@ impl Version {
             Version::V7000 => 7000,
         }
     }
-    fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         // Releases differ in the last three digits only (7000 + minor), and agree on what is read here.
         let version = match r.i32("protocol version")? {
             6000..=6999 => Version::V6000,
@@ -40,6 +41,21 @@ impl Version {
         }
     }
 }
+
+/// Where an access may end, in the file and in its data: servers add to either, in 64 bits.
+const END_MAX: u64 = 1 << 62;
+/// Bytes of an access. Meters add them up in 64 bits.
+const LENGTH_MAX: u64 = 1 << 48;
+/// Pieces that a server may pass over before an access: it does nothing else meanwhile, for a second or more.
+const TURNS_MAX: u64 = 1 << 26;
+/// Times that a server goes round for a strip in the time of a piece: some 50 ns each, beside 52 µs.
+const ROUNDS_OF_A_PIECE: u64 = 1024;
+/// Bytes beside whose own time a round is nothing.
+const BYTES_OF_A_ROUND: u64 = 4096;
+/// Pieces that are passed over in the time of one such: 12 to 20 ns each.
+const TURNS_OF_A_ROUND: u64 = 2;
+/// Bytes that a request or an answer has room for.
+const SMALL_MAX: u64 = 16 << 10;
 
 /// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +93,10 @@ pub struct IoRequest {
     pub total_bytes: u64,
 }
 
-/// Requests of servers alone: BATCH_REMOVE, MIRROR, IMM_COPIES. And DSPACE_INFO_LIST, by which servers of 2.9 and 2.10 end.
-const OF_SERVERS: [Op; 4] = [Op::Other(36), Op::Other(39), Op::Other(40), Op::Other(22)];
+/// Requests of servers alone: BATCH_REMOVE, MIRROR, IMM_COPIES, MGMT_CREATE_ROOT_DIR, MGMT_SPLIT_DIRENT. And DSPACE_INFO_LIST, by which servers of 2.9
+/// and 2.10 end.
+const OF_SERVERS: [Op; 6] =
+    [Op::Other(36), Op::Other(39), Op::Other(40), Op::Other(46), Op::Other(47), Op::Other(22)];
 /// Clients make one object by it, for a symbolic link; servers make thousands.
 const BATCH_CREATE: Op = Op::Other(35);
 /// Requests for lists of objects: LISTATTR, TREE_REMOVE, TREE_GET_FILE_SIZE, TREE_SETATTR, TREE_GETATTR.
@@ -101,7 +119,7 @@ pub struct Load {
 
 impl IoRequest {
     /// How many bytes move at this server; for a read, `size` is the data file's present size there (from the
-    /// response), for a write `u64::MAX`. `None` if the distribution is not evaluated or the request too intricate.
+    /// response), for a write `u64::MAX`. `None` if the request is too intricate.
     pub fn bytes_here(&self, size: u64) -> Option<u64> {
         self.follow(size, STEPS_MAX).map(|load| load.bytes)
     }
@@ -109,23 +127,29 @@ impl IoRequest {
     /// What to charge before the answer is known: the exact bytes of a write, and what a read would
     /// move if the file were long enough; where that cannot be known, an equal part of the whole.
     pub fn estimate(&self) -> Load {
-        self.follow(u64::MAX, STEPS_QUICK).unwrap_or_else(|| Load {
+        let load = self.follow(u64::MAX, STEPS_QUICK).unwrap_or_else(|| Load {
             bytes: self.aggregate_size.div_ceil(u64::from(self.server_ct)),
             pieces: self.file_request.pieces_most(self.aggregate_size),
-        })
+        });
+        Load { pieces: load.pieces.saturating_add(self.rounds(load.bytes) / ROUNDS_OF_A_PIECE), ..load }
+    }
+
+    /// How often its server goes round beside the pieces and the bytes themselves: for each strip of a few bytes, and for the pieces before those wanted.
+    fn rounds(&self, bytes: u64) -> u64 {
+        let turns = self.file_request.turns(self.file_req_offset);
+        let strips = self.distribution.rounds(self.server_nr, bytes).saturating_sub(bytes / BYTES_OF_A_ROUND);
+        strips.saturating_add(turns / TURNS_OF_A_ROUND)
     }
 
     /// The access piece by piece, in at most `most` steps.
     fn follow(&self, size: u64, most: u32) -> Option<Load> {
         let local = |o| self.distribution.local(self.server_nr, self.server_ct, o);
-        local(0)?;
         let (mut load, mut steps) = (Load::default(), 0);
         self.file_request.pieces(self.file_req_offset, self.aggregate_size, most, |offset, len| {
             steps += self.distribution.steps();
             load.pieces += 1;
-            if steps <= most
-                && let (Some(from), Some(to)) = (local(offset), local(offset.saturating_add(len)))
-            {
+            if steps <= most {
+                let (from, to) = (local(offset), local(offset.saturating_add(len)));
                 load.bytes = load.bytes.saturating_add(to.min(size).saturating_sub(from.min(size)));
             }
         })?;
@@ -157,11 +181,13 @@ impl IoRequest {
         let file_req_offset = non_negative(r, "file_req_offset")?;
         let aggregate_size = non_negative(r, "aggregate_size")?;
         let total_bytes = if small { non_negative(r, "total_bytes")? } else { 0 };
-        if small && direction == Direction::Write {
+        if small {
             r.pad(4)?;
+        }
+        if small && direction == Direction::Write {
             r.take(usize::try_from(total_bytes).unwrap_or(usize::MAX), "small write data")?;
         }
-        Ok(IoRequest {
+        let io = IoRequest {
             small,
             direction,
             handle,
@@ -173,7 +199,40 @@ impl IoRequest {
             file_req_offset,
             aggregate_size,
             total_bytes,
-        })
+        };
+        io.check().map_err(|what| r.malformed(what))?;
+        Ok(io)
+    }
+
+    /// Whether a server can compute with it, and ends.
+    fn check(&self) -> Result<(), &'static str> {
+        let end = self.file_req_offset.saturating_add(self.aggregate_size);
+        let reach = self
+            .file_request
+            .reach(end)
+            .filter(|reach| *reach.max(&end) <= END_MAX)
+            .ok_or("the end of an access")?;
+        self.distribution.check(self.server_nr, self.server_ct, reach)?;
+        if self.file_request.turns(self.file_req_offset) > TURNS_MAX {
+            return Err("an access far into a list");
+        }
+        // Servers answer some of these, and end: they free what each of them did not have.
+        if self.small && self.aggregate_size == 0 {
+            return Err("a small access to nothing");
+        }
+        if self.small && self.most_here() > SMALL_MAX {
+            return Err("a small access to so much");
+        }
+        if self.aggregate_size > LENGTH_MAX {
+            return Err("an access of such a length");
+        }
+        Ok(())
+    }
+
+    /// Bytes that may move at this server, where it takes itself for the one that is named: no estimate, and all where it is none of those that there are.
+    fn most_here(&self) -> u64 {
+        let followed = self.follow(u64::MAX, STEPS_QUICK).filter(|_| self.server_nr < self.server_ct);
+        followed.map_or(self.aggregate_size, |load| load.bytes)
     }
 }
 
@@ -187,8 +246,8 @@ fn non_negative(r: &mut Reader<'_>, what: &'static str) -> Result<u64, Malformed
 pub enum RequestBody {
     /// A read or write.
     Io(Box<IoRequest>),
-    /// A read or write that could not be decoded: what it moves is not known.
-    UnreadIo,
+    /// A read or write that could not be decoded, or that no server can go through: what it moves is not known.
+    UnreadIo(Malformed),
     /// Attributes of an object, asked for by a user (GETATTR, UNSTUFF): the one place where a data path meets user ids.
     GetAttr {
         /// The object.
@@ -230,14 +289,16 @@ impl Request {
         let mut r = Reader::new(payload);
         let version = Version::read(&mut r)?;
         let op = Op::from_number(r.i32("operation")?);
-        let read = Request::read(&mut r, version, op);
+        let why = match Request::read(&mut r, version, op) {
+            Ok(request) => return Ok(request),
+            Err(why) => why,
+        };
         let body = match op {
-            _ if read.is_ok() => return read,
-            Op::Io | Op::SmallIo => RequestBody::UnreadIo,
+            Op::Io | Op::SmallIo => RequestBody::UnreadIo(why),
             Op::SetParam => RequestBody::Administers,
             BATCH_CREATE => RequestBody::OfServers,
             op if OF_SERVERS.contains(&op) => RequestBody::OfServers,
-            _ => return read,
+            _ => return Err(why),
         };
         Ok(Request { body, ..Request::unread(version, op) })
     }
@@ -259,8 +320,11 @@ impl Request {
         };
         let hints = Hints::read(r)?;
         let body = match op {
-            Op::Io => RequestBody::Io(Box::new(IoRequest::read(r, false)?)),
-            Op::SmallIo => RequestBody::Io(Box::new(IoRequest::read(r, true)?)),
+            Op::Io | Op::SmallIo => {
+                let io = Box::new(IoRequest::read(r, op == Op::SmallIo)?);
+                sound::end(r)?;
+                RequestBody::Io(io)
+            }
             Op::GetAttr | UNSTUFF if version == Version::V7000 => {
                 let handle = r.u64("GETATTR handle")?;
                 r.pad(8)?; // fs_id, mask
@@ -285,7 +349,7 @@ impl Request {
 
     /// Whether it is no I/O: it asks about objects, or changes them.
     pub fn is_metadata(&self) -> bool {
-        !matches!(self.body, RequestBody::Io(_) | RequestBody::UnreadIo)
+        !matches!(self.body, RequestBody::Io(_) | RequestBody::UnreadIo(_))
     }
 
     /// Whether a server may await its disk before it answers: it is no I/O, and changes something or makes it durable.

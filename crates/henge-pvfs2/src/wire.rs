@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A message that is not what it claims to be. It passes unscheduled.
+/// A message that is not what it claims to be, or that no server can go through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed {
     /// What was being read.
@@ -80,13 +80,16 @@ impl<'a> Reader<'a> {
     pub fn align8(&mut self) -> Result<(), Malformed> {
         self.pad(self.at.next_multiple_of(8) - self.at)
     }
-    /// A string: length, bytes, NUL, the whole rounded up to 8.
+    /// A string: length, bytes, NUL, the whole rounded up to 8. Servers look for the NUL alone; clients write none behind nothing.
     pub fn string(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
         let len = self.u32(what)? as usize;
         if len > self.bytes.len() {
             return Err(self.malformed(what));
         }
         let text = self.take(len, what)?;
+        if text.contains(&0) || (len > 0 && self.rest().first() != Some(&0)) {
+            return Err(self.malformed(what));
+        }
         self.pad((4 + len + 1).next_multiple_of(8) - 4 - len)?;
         Ok(text)
     }

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::pair::Pair;
 use crate::poller::{Interest, Poller};
 use henge_core::{Instant, Pending, RequestId};
-use henge_pvfs2::{Connection, News};
+use henge_pvfs2::{Connection, Malformed, News};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 
@@ -173,6 +173,7 @@ impl Proxy {
         let pair = self.pairs.remove(pair_id).expect("closed once");
         let stats = pair.connection.stats();
         self.counts.malformed += stats.malformed;
+        self.counts.unsound += stats.unsound;
         self.counts.unfollowed += stats.unfollowed;
         self.counts.between_servers += stats.between_servers;
         self.counts.refused += stats.refused;
@@ -213,6 +214,22 @@ impl Proxy {
         drop(pair);
         self.readmit(now);
     }
+}
+
+/// A client sent what no server can go through, and was answered so.
+pub(super) fn complain_of_unsound(proxy: &mut Proxy, slot: usize, what: Malformed, now: Instant) {
+    let Some(left_out) = proxy.complaints.unsound.is_due(now) else { return };
+    let Some(pair) = proxy.pairs.get_mut(slot) else { return };
+    let (client, flow) = (pair.client.socket.peer_addr().ok(), pair.flow);
+    let application = application(&proxy.config, flow);
+    tracing::warn!(
+        ?client,
+        application,
+        left_out,
+        what = what.what,
+        at = what.at,
+        "a request that could end its server was answered with EPROTO"
+    );
 }
 
 /// Two sockets a connection, where a process may usually open 1,024 files unless it asks for what it may ask for.

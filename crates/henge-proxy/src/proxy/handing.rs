@@ -8,9 +8,9 @@ use super::Proxy;
 use super::connections::whose;
 use super::refused::Refused;
 use crate::handover::{HandedPair, Handover};
-use crate::pair::{Held, held_by};
+use crate::pair::{Held, answer_unsound, held_by};
 use henge_core::{Instant, RequestId};
-use henge_pvfs2::Connection;
+use henge_pvfs2::{Connection, ConnectionEvent};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -84,7 +84,12 @@ impl Proxy {
         self.patience.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
         for message in handed.held {
             let pair = self.pairs.get_mut(slot).expect("just added");
-            match held_by(pair.connection.from_client(&message).what) {
+            let what = pair.connection.from_client(&message).what;
+            if let ConnectionEvent::Answer { why } = what {
+                answer_unsound(pair, &message, why)?;
+                continue;
+            }
+            match held_by(what) {
                 Some((tag, request)) => {
                     let flow = self.flow_of(slot, &request, now);
                     self.take_in(

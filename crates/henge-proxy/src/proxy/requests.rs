@@ -199,7 +199,7 @@ impl Proxy {
             came.held.request.is_metadata().then(|| Metadata { syncs: came.held.request.may_sync() });
         let load = match body {
             RequestBody::Io(io) => io.estimate(),
-            RequestBody::UnreadIo => Load { bytes: UNREAD, pieces: 1 },
+            RequestBody::UnreadIo(_) => Load { bytes: UNREAD, pieces: 1 },
             _ => Load::default(),
         };
         if io.is_some() && load.pieces > self.config.requests.pieces_max {
@@ -371,7 +371,8 @@ pub(super) fn served(proxy: &mut Proxy, id: RequestId, failed: bool, now: Instan
         None => requests.gate.complete_unseen(turn, now),
     };
     let request = &served.request;
-    proxy.requests.moved[request.flow.index()] += io.bytes;
+    let moved = &mut proxy.requests.moved[request.flow.index()];
+    *moved = moved.saturating_add(io.bytes);
     if let Some(recorder) = proxy.recorder.as_mut().filter(|_| io.metadata.is_none()) {
         recorder.row(&proxy.config.flows[request.flow.index()].name, &served);
     }

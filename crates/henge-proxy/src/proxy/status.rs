@@ -29,6 +29,7 @@ impl Proxy {
         for (_, pair) in self.pairs.open.iter() {
             let stats = pair.connection.stats();
             counts.malformed += stats.malformed;
+            counts.unsound += stats.unsound;
             counts.unfollowed += stats.unfollowed;
             counts.between_servers += stats.between_servers;
             counts.refused += stats.refused;

@@ -320,13 +320,16 @@ fn clients_that_no_descriptor_is_left_for_do_not_wake_the_loop_without_end() {
     assert_eq!(world.open(), 1, "it is accepted once there is room");
 }
 
-/// I/O requests that cannot be read.
+/// I/O of an older protocol that cannot be read.
+fn unread(tag: i64) -> Vec<u8> {
+    let mut w = Writer::new();
+    w.i32(6000).i32(2).i32(3).pad(60);
+    tagged(tag, &w.into_bytes())
+}
+
 #[test]
 fn requests_that_cannot_be_followed_wait_their_turn_and_are_charged() {
-    let mut unread = io(2, Direction::Read, 5000);
-    unread.truncate(unread.len() - 8);
-    let size = (unread.len() - HEADER_LEN) as u64;
-    unread[..HEADER_LEN].copy_from_slice(&Header { mode: Mode::Unexpected, tag: 2, size }.to_bytes());
+    let unread = unread(2);
     let mut world = World::with(4);
     let (mut client, mut server) = world.connect();
     client.write_all(&io(1, Direction::Read, 100)).expect("sent");
@@ -429,18 +432,21 @@ fn tagged(tag: i64, payload: &[u8]) -> Vec<u8> {
 }
 
 const ADMIN_MODE: [i32; 5] = [9, 4, 1, 2, 0];
-const FILE_SYSTEM_CHECK: [i32; 5] = [9, 2, 1, 9, 0];
+const FILE_SYSTEM_CHECK: [i32; 5] = [9, 2, 0, 9, 0];
+/// Of one server, to nobody; its file lies on one.
+const MIRROR: [i32; 12] =
+    [1, 0, 9, 10, i32::from_le_bytes(*b"basi"), i32::from_le_bytes(*b"c_di"), 0x7473, 65_536, 0, 0, 3, 2];
 
 /// Servers let anybody set their parameters, or have them copy files: one request had stopped a server for everybody.
 #[test]
 fn nobody_administers_a_server_or_is_one_through_the_proxy() {
     let (setparam, batch_create) = (16, 35);
     let copies = [
-        asking(39, &[0; 20]),
+        asking(39, &MIRROR),
         asking(40, &[]),
         asking(36, &[9, 0]),
-        asking(22, &[9, 0]),
-        asking(batch_create, &[9, 2, 8192]),
+        asking(46, &[1, 0, 9]),
+        asking(batch_create, &[9, 2, 8192, 0, 0, 1, 3, 0, 9, 0]),
     ];
     for port in ["", "redirected = true"] {
         for (message, only_at_own) in [(asking(setparam, &ADMIN_MODE), false), (asking(setparam, &[]), false)]
@@ -461,7 +467,9 @@ fn nobody_administers_a_server_or_is_one_through_the_proxy() {
             }
         }
     }
-    for message in [asking(setparam, &FILE_SYSTEM_CHECK), asking(batch_create, &[9, 2, 1])] {
+    for message in
+        [asking(setparam, &FILE_SYSTEM_CHECK), asking(batch_create, &[9, 2, 1, 0, 0, 1, 3, 0, 9, 0])]
+    {
         let mut world = World::with(4);
         let (mut client, mut server) = world.connect();
         client.write_all(&message).expect("sent");

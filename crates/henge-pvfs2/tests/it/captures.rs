@@ -75,6 +75,7 @@ fn decode(streams: &[pcap::Stream], cut: usize) -> Decoded {
                             | ConnectionEvent::Refuse => {
                                 panic!("{}: not understood", stream.client_port)
                             }
+                            ConnectionEvent::Answer { why } => panic!("{}: {why}", stream.client_port),
                             ConnectionEvent::Pass | ConnectionEvent::NeedMore(_) => {}
                         }
                         step.len

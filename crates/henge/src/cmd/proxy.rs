@@ -164,7 +164,7 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
     println!("{table}");
     println!(
         "{} connections, {} of {} requests at the server; not as others: {} malformed, {} unfollowed, {} between servers, {} \
-         refused, {} too long, {} opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
+         refused, {} too long, {} unsound, {} opaque connections; {} ambiguous to `other`; given up as their clients had: {} waiting, {} unanswered",
         status["connections"],
         status["in_flight"],
         status["depth"],
@@ -173,6 +173,7 @@ fn status(control: &std::path::Path, json: bool) -> Result<ExitCode> {
         status["between_servers"],
         status["refused"],
         status["too_long"],
+        status["unsound"],
         status["opaque"],
         status["ambiguous"],
         status["expired"],

@@ -238,3 +238,57 @@ fn refusals_that_nobody_reads_take_no_memory() {
         }
     }
 }
+
+/// One request by which a server ends had ended it for everybody: STATFS that is longer than it is.
+fn deadly(tag: i64) -> Vec<u8> {
+    ask(tag, 18, &[9, 9])
+}
+
+/// Its server never sees it, and its client hears that it fails. Everything else goes on.
+#[test]
+fn what_no_server_can_go_through_is_answered_here() {
+    for port in ["", "redirected = true"] {
+        let mut world = World::listening("sfq", 8, port);
+        let (mut client, server) = world.connect();
+        let read = io(2, Direction::Read, 100);
+        client.write_all(&[deadly(1), read.clone(), deadly(3)].concat()).expect("sent");
+        world.turn();
+        assert!(comes(&server, &read) && is_dry(&server));
+        let failed = |tag| encode_failure(&deadly(tag), -(38 | 1 << 30)).expect("one");
+        let mut said = Vec::new();
+        takes(&client, &mut said);
+        assert_eq!(said, [failed(1), failed(3)].concat());
+        let counts = world.proxy.status(world.now).counts;
+        assert_eq!((counts.unsound, counts.malformed, world.open()), (2, 0, 1));
+    }
+}
+
+/// Who sends them as fast as it can and reads no answer is read no further.
+#[test]
+fn answers_to_them_that_nobody_reads_take_no_memory() {
+    let mut world = World::with(8);
+    let (client, _server) = world.connect();
+    client.set_nonblocking(true).expect("a socket");
+    let pair = world.proxy.pairs.get_mut(0).expect("it is there");
+    while !pair.client.is_choked() {
+        pair.client.send(&[0; 1 << 16], false).expect("a socket");
+    }
+    let (message, mut stuck, mut at) = (deadly(1), 0, 0);
+    while stuck < 3 {
+        match (&client).write(&message[at..]) {
+            Ok(n) => (at, stuck) = ((at + n) % message.len(), 0),
+            Err(_) => stuck += 1,
+        }
+        world.turn();
+    }
+    let answered = world.proxy.status(world.now).counts.unsound;
+    assert!((64..=65).contains(&answered), "{answered}");
+    // They come once it reads.
+    let mut bytes = [0; 1 << 16];
+    while world.proxy.status(world.now).counts.unsound == answered {
+        match (&client).read(&mut bytes) {
+            Ok(n) => assert!(n > 0),
+            Err(_) => world.turn(),
+        }
+    }
+}

@@ -60,7 +60,7 @@ fn peers_know_whose_a_capability_is_before_its_client_has_it() {
     let capability =
         Capability { issuer: b"S:s0".to_vec(), fs_id: 9, handles: vec![1, 2], ..Default::default() };
     let (mut client, mut server) = meta.connect();
-    let getattr = ask(1, GETATTR, &[1, 0, 9, 1 << 15, 0, 0, USER, 0]);
+    let getattr = ask(1, GETATTR, &[&[1, 0, 9, 1 << 15, 0, 0, USER][..], &[0; 10]].concat());
     client.write_all(&getattr).expect("sent");
     meta.turn();
     let mut came = vec![0; getattr.len()];
