@@ -18,6 +18,7 @@ mod metrics;
 mod offer;
 mod owner;
 mod places;
+mod runtime;
 mod serve;
 mod source;
 mod turns;
@@ -31,6 +32,7 @@ pub use hub::Hub;
 pub use offer::{Attach, Secret, Tenant, Wanted, Way, ways};
 pub use owner::Caller;
 pub use places::{Full, Place, Places};
+pub use runtime::runtime;
 pub use serve::{Access, Serving, serve};
 pub use source::{
     About, Asks, Changed, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow,
