@@ -104,7 +104,7 @@ test-cluster: build ## Real nodes, killed, cut off, delayed and healed; shares o
 	@HENGE=$(COMMAND) ./tools/test-cluster $(ARGS)
 
 .PHONY: test-hostile
-test-hostile: build ## Neighbours who mean harm: what two victims keep of what they had alone (ARGS="--quick", "--list", names)
+test-hostile: build ## Neighbours who mean harm: what two victims keep of what they had alone (ARGS="--quick", "--ci", "--list", names), of a node and of a manager
 	@HENGE=$(COMMAND) ./tools/test-hostile $(ARGS)
 
 .PHONY: test-iscsi-guest

@@ -1,5 +1,7 @@
 //! Connections of nodes: a line of JSON each way, a task each.
 
+#[cfg(test)]
+mod tests;
 mod told;
 
 use crate::authority::Authority;
@@ -10,7 +12,7 @@ use crate::tags::Clocks;
 use henge_api::manager::{FromManager, FromNode, HELLO_MAX, LINE_MAX, Register, VERSION, speaks};
 use henge_api::proof::{self, Keys, Said, Sealer, Side};
 use henge_tls::{Identity, OncePerSecond, Role, Tls, names, serial_of};
-use henge_web::Addresses;
+use henge_web::Places;
 use rustls_pki_types::CertificateDer;
 use std::io;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use told::Told;
 
@@ -32,7 +34,7 @@ const LIFE: Duration = Duration::from_secs(5);
 const CONNECTIONS_MAX: usize = 16_384;
 /// Of them, connections that have not proven who they are.
 const STRANGERS_MAX: usize = 256;
-/// Of these, connections of one address: who takes its own places takes nobody else's.
+/// Of these, connections of one address: who takes its own places takes nobody else's. Where several addresses take all, a newcomer has one of theirs.
 const STRANGERS_EACH: usize = 64;
 /// Most characters in the log of a name that nobody has proven to have.
 const NAME_SHOWN: usize = 64;
@@ -67,8 +69,7 @@ pub(crate) struct Shared {
     pub clocks: Option<Clocks>,
     sessions: AtomicU64,
     open: AtomicUsize,
-    strangers: Semaphore,
-    from: Arc<Addresses>,
+    strangers: Arc<Places>,
     told: OncePerSecond,
 }
 
@@ -80,11 +81,10 @@ impl Shared {
         central_tags: bool,
     ) -> Self {
         let clocks = central_tags.then(Clocks::default);
-        let strangers = Semaphore::new(STRANGERS_MAX);
+        let strangers = Places::new(STRANGERS_MAX, STRANGERS_EACH);
         let (sessions, open) = (AtomicU64::new(1), AtomicUsize::new(0));
-        let from = Addresses::new(STRANGERS_EACH);
         let told = OncePerSecond::default();
-        Shared { core, doors, period_ms, value_max, clocks, sessions, open, strangers, from, told }
+        Shared { core, doors, period_ms, value_max, clocks, sessions, open, strangers, told }
     }
 
     /// Tells the operator of somebody who is not let in, or not let on.
@@ -165,14 +165,12 @@ impl Reader {
 
 async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let Some(counted) = shared.from.count(stream.peer_addr()?) else { return Ok(()) };
-    let Ok(place) = shared.strangers.try_acquire() else { return Ok(()) };
-    let (reader, writer, proof) = tokio::time::timeout(HANDSHAKE, enter(stream, shared)).await??;
-    let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
-    let mut writer = Writer { stream: writer, sealer: None, features: 0 };
-    let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared, proof.as_ref()));
-    let register = hello.await.map_err(io::Error::other)??;
-    drop((place, counted));
+    let Ok(place) = shared.strangers.enter(stream.peer_addr()?) else { return Ok(()) };
+    let (mut reader, mut writer, proof, register) = tokio::select! {
+        proven = prove(stream, shared) => proven?,
+        () = place.sent_away() => return Ok(()),
+    };
+    drop(place);
     let name = register.name.clone();
     let session = shared.sessions.fetch_add(1, Ordering::Relaxed);
     let (outbox, inbox) = mpsc::channel(OUTBOX);
@@ -197,6 +195,19 @@ async fn converse(stream: TcpStream, shared: &Shared) -> io::Result<()> {
     shared.core.disconnect(&name, session);
     let _ = shared.core.call(move |machine| machine.gone(&name, session)).await;
     outcome
+}
+
+/// A connection whose other end has proven who it is.
+async fn prove(
+    stream: TcpStream,
+    shared: &Shared,
+) -> io::Result<(Reader, Writer, Option<Proof<'_>>, Box<Register>)> {
+    let (reader, writer, proof) = tokio::time::timeout(HANDSHAKE, enter(stream, shared)).await??;
+    let mut reader = Reader { stream: BufReader::new(reader), sealer: None };
+    let mut writer = Writer { stream: writer, sealer: None, features: 0 };
+    let hello = tokio::time::timeout(HANDSHAKE, handshake(&mut reader, &mut writer, shared, proof.as_ref()));
+    let register = hello.await.map_err(io::Error::other)??;
+    Ok((reader, writer, proof, register))
 }
 
 type Ends<'a> = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>, Option<Proof<'a>>);

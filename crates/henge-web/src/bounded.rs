@@ -1,22 +1,20 @@
 //! So many connections at once, and none that does nothing for ever.
 //!
-//! One address has a quarter of the places at most; who comes from there beyond it is closed at once. Whoever comes when all are
-//! taken waits in the kernel's queue until somebody leaves; a connection on which no byte has moved for a while is closed, so that
-//! somebody does. Pages that are told live move bytes every second.
+//! One address has a quarter of the places at most; who comes from there beyond it is closed at once. For whoever comes when all are
+//! taken somebody makes way, of the address that has the most ([`Places`]); where all are being answered, newcomers wait in the kernel's queue.
+//! A connection on which no byte has moved for a while is closed. Pages that are told live move bytes every second.
 
+use crate::places::{Answering, Full, Place, Places};
 use axum::serve::Listener;
-use std::collections::HashMap;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 /// Most connections of one listener.
@@ -27,67 +25,36 @@ pub const EACH_MAX: usize = CONNECTIONS_MAX / 4;
 pub const IDLE: Duration = Duration::from_secs(75);
 /// The same while an answer is made: longer than any request may wait for it, as one that records the load for five minutes.
 const ANSWERING: Duration = Duration::from_secs(600);
-/// Between two attempts when there are no descriptors.
+/// Between two attempts when there are no descriptors, or no places.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener that lets a bounded number of connections in.
 pub struct Bounded {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    from: Arc<Addresses>,
+    places: Arc<Places>,
     idle: Duration,
-}
-
-/// How many connections each address has, and may have.
-pub struct Addresses {
-    most: usize,
-    each: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// One of an address's connections, until this is dropped.
-pub struct Counted {
-    all: Arc<Addresses>,
-    address: IpAddr,
-}
-
-impl Addresses {
-    /// None yet; each may have so many.
-    pub fn new(most: usize) -> Arc<Addresses> {
-        Arc::new(Addresses { most, each: Mutex::default() })
-    }
-
-    /// Counts one more, if the address may have it.
-    pub fn count(self: &Arc<Self>, address: SocketAddr) -> Option<Counted> {
-        let address = match address.ip().to_canonical() {
-            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-            v4 => v4,
-        };
-        let mut all = self.each.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(address).or_default();
-        if *count >= self.most {
-            return None;
-        }
-        *count += 1;
-        Some(Counted { all: Arc::clone(self), address })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut all = self.all.each.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = all.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(&self.address);
-            }
-        }
-    }
 }
 
 impl Bounded {
     /// Around a listener.
     pub fn new(listener: TcpListener, most: usize, idle: Duration) -> Bounded {
-        Bounded { listener, places: Arc::new(Semaphore::new(most)), from: Addresses::new(EACH_MAX), idle }
+        Bounded { listener, places: Places::new(most, EACH_MAX), idle }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> &Arc<Places> {
+        &self.places
+    }
+
+    /// A place for a newcomer; none where its address has as many as it may.
+    async fn place(&self, address: SocketAddr) -> Option<Place> {
+        loop {
+            match self.places.enter(address) {
+                Ok(place) => return Some(place),
+                Err(Full::Address) => return None,
+                Err(Full::All) => tokio::time::sleep(PAUSE).await,
+            }
+        }
     }
 }
 
@@ -96,16 +63,13 @@ impl Listener for Bounded {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Guest, SocketAddr) {
-        let place = Arc::clone(&self.places).acquire_owned().await.expect("never closed");
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some(counted) = self.from.count(address) else { continue };
+                    let Some(place) = self.place(address).await else { continue };
                     let silence = Box::pin(tokio::time::sleep(self.idle));
                     let (idle, moved) = (self.idle, Instant::now());
-                    let answering = Answering::default();
-                    let (_place, _counted) = (place, counted);
-                    return (Guest { stream, silence, idle, moved, answering, _place, _counted }, address);
+                    return (Guest { stream, silence, idle, moved, place }, address);
                 }
                 // One that has gone again, or no descriptors.
                 Err(_) => tokio::time::sleep(PAUSE).await,
@@ -118,29 +82,13 @@ impl Listener for Bounded {
     }
 }
 
-/// Whether an answer is being made: then it is not the client who is silent.
-#[derive(Clone, Default)]
-pub(crate) struct Answering(Arc<AtomicBool>);
-
-impl Answering {
-    /// What `answer` comes to.
-    pub(crate) async fn during<T>(&self, answer: impl Future<Output = T>) -> T {
-        self.0.store(true, Ordering::Relaxed);
-        let answer = answer.await;
-        self.0.store(false, Ordering::Relaxed);
-        answer
-    }
-}
-
 /// A connection and its place.
 pub struct Guest {
     stream: TcpStream,
     silence: Pin<Box<Sleep>>,
     idle: Duration,
     moved: Instant,
-    answering: Answering,
-    _place: OwnedSemaphorePermit,
-    _counted: Counted,
+    place: Place,
 }
 
 impl Guest {
@@ -151,11 +99,14 @@ impl Guest {
 
     /// Bytes have moved, or have not for too long. Who takes nothing of its answer is read no further, so writing is watched as well.
     fn watched<T>(&mut self, moved: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if self.place.poll_sent_away(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         if moved.is_ready() {
             self.moved = Instant::now();
         } else {
             ready!(self.silence.as_mut().poll(cx));
-            if !self.answering.0.load(Ordering::Relaxed) || self.moved.elapsed() >= ANSWERING {
+            if !self.place.answering().is() || self.moved.elapsed() >= ANSWERING {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -170,7 +121,7 @@ impl Guest {
 
     /// Told while its answers are made.
     pub(crate) fn answering(&self) -> Answering {
-        self.answering.clone()
+        self.place.answering()
     }
 }
 
@@ -212,32 +163,25 @@ impl AsyncWrite for Guest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    /// Two places, both taken by connections that say nothing: the third is answered once they were silent for too long.
-    #[test]
-    fn who_finds_no_place_waits_and_who_says_nothing_leaves() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let idle = Duration::from_millis(300);
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    /// Two places, both taken by connections that say nothing: for the third one makes way, and the other leaves once it was silent for too long.
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_makes_way_and_leaves() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let bounded = Bounded::new(listener, 2, idle);
+        let bounded = Bounded::new(listener, 2, IDLE);
         let app = axum::Router::new().route("/", axum::routing::get(async || "here"));
-        runtime.spawn(async move { axum::serve(bounded, app).await });
-        let (tell, told) = tokio::sync::oneshot::channel();
-        std::thread::spawn(move || {
-            let began = std::time::Instant::now();
-            let connect = || std::net::TcpStream::connect(address).unwrap();
-            let silent = [connect(), connect()];
-            let mut third = connect();
-            third.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-            let mut text = String::new();
-            third.read_to_string(&mut text).unwrap();
-            drop(silent);
-            tell.send((text, began.elapsed()))
-        });
-        let (text, took) = runtime.block_on(told).unwrap();
+        tokio::spawn(async move { axum::serve(bounded, app).await });
+        let began = Instant::now();
+        let connect = || TcpStream::connect(address);
+        let mut silent = [connect().await.unwrap(), connect().await.unwrap()];
+        let mut third = connect().await.unwrap();
+        third.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        third.read_to_string(&mut text).await.unwrap();
         assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("here"), "{text}");
-        assert!(took >= idle, "{took:?}");
+        assert!(silent[0].read_u8().await.is_err() && began.elapsed() < IDLE, "{:?}", began.elapsed());
+        assert!(silent[1].read_u8().await.is_err() && began.elapsed() >= IDLE, "{:?}", began.elapsed());
     }
 }

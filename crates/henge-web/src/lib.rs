@@ -17,18 +17,22 @@ mod hub;
 mod metrics;
 mod offer;
 mod owner;
+mod places;
+mod runtime;
 mod serve;
 mod source;
 mod turns;
 mod view;
 
-pub use bounded::{Addresses, Bounded, CONNECTIONS_MAX, Counted, IDLE};
+pub use bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 pub use door::answer;
 pub use guard::{NoBearer, bearer};
 pub use http::router;
 pub use hub::Hub;
 pub use offer::{Attach, Secret, Tenant, Wanted, Way, ways};
 pub use owner::Caller;
+pub use places::{Full, Place, Places};
+pub use runtime::runtime;
 pub use serve::{Access, Serving, serve};
 pub use source::{
     About, Asks, Changed, Compare, Comparison, DiskMeta, NodeSample, Noted, Preview, Problem, Run, RunFlow,

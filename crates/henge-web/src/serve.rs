@@ -110,11 +110,7 @@ pub fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, source: Arc<dyn Source>
     let listener = TcpListener::bind(address).map_err(named)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(16)
-        .thread_name("henge-http")
-        .build()?;
+    let runtime = crate::runtime().max_blocking_threads(16).thread_name("henge-http").build()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("henge-http".into()).spawn(move || {
         henge_io::give_way();

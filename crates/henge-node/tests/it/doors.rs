@@ -434,3 +434,33 @@ fn secrets_stand_in_no_event_and_in_no_file_that_others_read() {
     }
     node.stop().unwrap();
 }
+
+/// As many as the control socket has places for ask, and take nothing of their answers: an administrator is answered all the same.
+#[test]
+fn who_takes_no_answer_at_the_control_socket_makes_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("control.sock");
+    let node = start(&format!("listen = \"nbd://127.0.0.1:0\"\ncontrol = \"{}\"", socket.display()), DISKS);
+    let question = b"{\"op\":\"status\"}\n";
+    let mut stuck: Vec<UnixStream> = (0..32).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    for stream in &mut stuck {
+        stream.set_nonblocking(true).unwrap();
+        // Until the node reads no further, since nobody takes what it has said.
+        let (mut pauses, mut at) = (0, 0);
+        while pauses < 50 {
+            match stream.write(&question[at..]) {
+                Ok(n) => (at, pauses) = ((at + n) % question.len(), 0),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    pauses += 1;
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    let mut administrator = UnixStream::connect(&socket).unwrap();
+    let mut reply = [0; 10];
+    administrator.write_all(question).and_then(|()| administrator.read_exact(&mut reply)).expect("answered");
+    assert_eq!(&reply, b"{\"ok\":true");
+    node.stop().unwrap();
+}

@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         eprintln!("henge: insecure: {why}");
     }
     super::keep_files_private();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = henge_web::runtime().build()?;
     runtime.block_on(async {
         let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())?;
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
