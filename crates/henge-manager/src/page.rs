@@ -281,7 +281,8 @@ pub(crate) fn serve(
     core: Core,
     audit: Arc<Audit>,
 ) -> std::io::Result<henge_web::Serving> {
-    henge_web::serve(address, tls, Arc::new(Page::new(core, audit)))
+    // No disk is served here, so the page has a part of the processor. What serves nodes and the API has more.
+    henge_web::serve(address, tls, Arc::new(Page::new(core, audit)), henge_io::give_some_way)
 }
 
 #[cfg(test)]

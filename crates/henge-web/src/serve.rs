@@ -1,4 +1,4 @@
-//! The page beside a node: a thread of its own.
+//! The page: a thread of its own.
 
 use crate::bounded::{Bounded, CONNECTIONS_MAX, IDLE};
 use crate::http::router;
@@ -103,8 +103,13 @@ impl Drop for Serving {
     }
 }
 
-/// Serves a source at an address, by TLS where that is said.
-pub fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, source: Arc<dyn Source>) -> io::Result<Serving> {
+/// Serves a source at an address, by TLS where that is said. `begin` is called by the page's thread first: beside a node's disks it gives way.
+pub fn serve(
+    address: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    source: Arc<dyn Source>,
+    begin: fn(),
+) -> io::Result<Serving> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{scheme}://{address}: {e}"));
     let listener = TcpListener::bind(address).map_err(named)?;
@@ -113,7 +118,7 @@ pub fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, source: Arc<dyn Source>
     let runtime = crate::runtime().max_blocking_threads(16).thread_name("henge-http").build()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("henge-http".into()).spawn(move || {
-        henge_io::give_way();
+        begin();
         runtime.block_on(async move {
             let listener = match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => listener,

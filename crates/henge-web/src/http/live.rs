@@ -103,9 +103,9 @@ fn told(
     updates: BroadcastStream<Arc<Update>>,
 ) -> impl Stream<Item = Result<Sent, Infallible>> {
     let whole = move |listening: &Listening, viewer: &Viewer| {
-        let hub = listening.0.hub();
-        let text = serde_json::to_string(&hub.snapshot(viewer)).expect("a snapshot is plain data");
-        (Sent::default().event("snapshot").data(text), hub.generation)
+        let (text, generation) = listening.0.snapshots.of(&listening.0.hub, viewer);
+        let text = std::str::from_utf8(&text).expect("JSON is text");
+        (Sent::default().event("snapshot").data(text), generation)
     };
     let (first, generation) = whole(&listening, &viewer);
     let mut known = Some(generation);

@@ -24,6 +24,7 @@
 mod by_turns;
 mod disks;
 mod live;
+mod snapshots;
 
 use crate::assets::asset;
 use crate::guard::{cookie, is_local, is_token, may_change, token};
@@ -43,9 +44,11 @@ use by_turns::{Known, by_turns};
 use live::{Streams, Update, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use snapshots::Snapshots;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::broadcast;
+use tower_http::CompressionLevel;
 use tower_http::compression::CompressionLayer;
 use tower_http::set_header::SetResponseHeaderLayer;
 
@@ -57,6 +60,7 @@ const BODY_MAX: usize = 64 << 10;
 struct App {
     source: Arc<dyn Source>,
     hub: Mutex<Hub>,
+    snapshots: Snapshots,
     updates: broadcast::Sender<Arc<Update>>,
     streams: Mutex<Streams>,
     turns: Turns,
@@ -68,6 +72,7 @@ impl App {
         Arc::new(App {
             source,
             hub: Mutex::default(),
+            snapshots: Snapshots::default(),
             updates: broadcast::channel(4).0,
             streams: Mutex::default(),
             turns: Turns::default(),
@@ -119,7 +124,7 @@ pub fn router(source: Arc<dyn Source>) -> Router {
     source
         .around(routes)
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(CompressionLayer::new())
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
         .layer(fixed("x-content-type-options", "nosniff"))
         .layer(fixed("referrer-policy", "no-referrer"))
         .layer(fixed("cache-control", "no-store"))
@@ -166,7 +171,10 @@ fn update(app: &App, after: Option<u64>) -> Option<Update> {
     };
     app.problem.lock().expect("nobody panics with it").clone_from(&problem);
     let text = serde_json::to_string(&tick).expect("a tick is plain data");
-    Some(Update { tick, text, events, generation: hub.generation, problem })
+    let generation = hub.generation;
+    drop(hub);
+    app.snapshots.forget();
+    Some(Update { tick, text, events, generation, problem })
 }
 
 /// Who asks; refuses those without the token that is needed.
@@ -228,7 +236,8 @@ async fn snapshot(State(app): Shared, Who(viewer): Who) -> Result<Response, Prob
     if let Some(problem) = app.problem.lock().expect("nobody panics with it").clone() {
         return Err(Problem::Gone(problem));
     }
-    Ok(Json(app.hub().snapshot(&viewer)).into_response())
+    let (text, _) = app.snapshots.of(&app.hub, &viewer);
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 #[derive(Deserialize)]

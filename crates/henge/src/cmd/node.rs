@@ -176,7 +176,7 @@ pub fn page(node: &Node, address: SocketAddr, tls: Option<Arc<Tls>>, access: Acc
     let comparer = Arc::new(Compares::new(node.control().clone()));
     let (control, addresses) = (node.control().clone(), node.addresses().to_vec());
     let source = NodeSource { name, control, addresses, access, comparer: Some(comparer) };
-    let serving = serve(address, tls, Arc::new(source))?;
+    let serving = serve(address, tls, Arc::new(source), henge_io::give_way)?;
     eprintln!("web page {}", serving.url());
     Ok(serving)
 }
