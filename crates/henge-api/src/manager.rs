@@ -157,13 +157,22 @@ pub struct Order {
     /// How it should be, a [`Want`]; none: it should not be. It is read by itself: who does not understand it refuses this order, and
     /// hears the next one.
     want: Option<serde_json::Value>,
+    /// Whose disk it is: orders of several tenants are carried out by turns. Nodes of earlier releases pass it over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 impl Order {
     /// To be sent.
     pub fn new(name: &str, revision: u64, want: Option<&Want>) -> Order {
         let want = want.map(|want| serde_json::to_value(want).expect("it is plain data"));
-        Order { name: name.to_owned(), revision, want }
+        Order { name: name.to_owned(), revision, want, tenant: None }
+    }
+
+    /// The same, of this tenant's disk.
+    #[must_use]
+    pub fn of(self, tenant: Option<String>) -> Order {
+        Order { tenant, ..self }
     }
 
     /// How the disk should be, as far as this end understands it. Nothing of it is passed over: half an order is another one.

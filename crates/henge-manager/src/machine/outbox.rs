@@ -27,7 +27,8 @@ impl Outbox {
     pub(super) fn order_to(&mut self, inventory: &Inventory, node: &str, name: &str) {
         let disk = &inventory.disks[name];
         let want = disk.want(node, |node| inventory.nodes.get(node)?.record.link.clone());
-        self.orders.push((node.to_owned(), Order::new(name, disk.revision, want.as_ref())));
+        let order = Order::new(name, disk.revision, want.as_ref()).of(disk.tenant.clone());
+        self.orders.push((node.to_owned(), order));
     }
 
     /// Sends again what nodes that are here have not confirmed; called every few seconds.

@@ -7,7 +7,8 @@
 //! # The rule
 //! Orders of several disks are carried out side by side, those of one disk one after another. Of one disk the latest order waits. What
 //! may take long goes one after another in each pool, where it would have to wait anyhow, and has all hands but one. So orders of other
-//! tenants' disks do not wait for it, nor do those of other pools.
+//! tenants' disks do not wait for it, nor do those of other pools. Tenants have turns: a hand takes an order of whoever has the fewest under way,
+//! and of these the one whose last began first. So nobody waits behind the thousand disks that another tenant has made and removed.
 //!
 //! What was begun is finished whoever talks to the manager by then, and the manager of that time is told. What waits when a conversation
 //! ends is forgotten: a manager says again what it has not heard to be done. An order that is said again while it is carried out is done once more
@@ -48,25 +49,45 @@ pub(super) trait Obey: Send + Sync + 'static {
 /// What is to be done, and what is under way.
 #[derive(Default)]
 struct Backlog {
-    /// In the order in which they came; none of one disk twice.
+    /// In the order in which they came, and in which pool each may take long; none of one disk twice.
     waiting: VecDeque<(Order, Option<String>)>,
-    /// Disks whose orders are carried out, and in which pool that may take long.
-    under_way: BTreeMap<String, Option<String>>,
+    /// Disks whose orders are carried out.
+    under_way: BTreeMap<String, UnderWay>,
+    /// By tenant, which of all that began was its last one.
+    began: BTreeMap<Option<String>, u64>,
+    number: u64,
     tell: Option<Sender<Heard>>,
     over: bool,
 }
 
+/// An order that is carried out.
+struct UnderWay {
+    /// The pool in which that may take long, if it may.
+    long_in: Option<String>,
+    tenant: Option<String>,
+}
+
 impl Backlog {
-    /// The first order that may begin.
+    /// The order that begins now, if one may.
     fn next(&mut self) -> Option<Order> {
-        let long: Vec<&String> = self.under_way.values().flatten().collect();
+        let long: Vec<&String> = self.under_way.values().filter_map(|one| one.long_in.as_ref()).collect();
         let has_hand = |pool: &String| long.len() < LONG_MAX && !long.contains(&pool);
         let may_begin = |(order, long_in): &(Order, Option<String>)| {
             !self.under_way.contains_key(&order.name) && long_in.as_ref().is_none_or(has_hand)
         };
-        let at = self.waiting.iter().position(may_begin)?;
+        let turn = |tenant: &Option<String>| {
+            let under_way = self.under_way.values().filter(|one| one.tenant == *tenant).count();
+            (under_way, self.began.get(tenant).copied())
+        };
+        let all = self.waiting.iter().enumerate().filter(|(_, waiting)| may_begin(waiting));
+        let (at, _) = all.min_by_key(|(_, (order, _))| turn(&order.tenant))?;
         let (order, long_in) = self.waiting.remove(at)?;
-        self.under_way.insert(order.name.clone(), long_in);
+        self.number += 1;
+        self.began.insert(order.tenant.clone(), self.number);
+        if self.waiting.is_empty() {
+            self.began.clear();
+        }
+        self.under_way.insert(order.name.clone(), UnderWay { long_in, tenant: order.tenant.clone() });
         Some(order)
     }
 }
@@ -320,6 +341,22 @@ mod tests {
         assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long in 1".into(), long[LONG_MAX].clone()));
         drop(ends.remove("long in 0"));
         assert_eq!((done(&heard).0, begins.recv().unwrap().0), ("long in 0".into(), "next in 0".into()));
+    }
+
+    /// Each hand has one of ann's hundred, and then bob changes a disk of his.
+    #[test]
+    fn tenants_have_turns() {
+        let slow: Vec<String> = (0..HANDS).map(|i| format!("ann-{i}")).collect();
+        let slow: Vec<&str> = slow.iter().map(String::as_str).collect();
+        let (hands, begins, mut ends) = hands(&slow);
+        let of = |tenant: &str, name: String| order(&name, 1).of(Some(tenant.into()));
+        (0..100).for_each(|i| hands.take(of("ann", format!("ann-{i}"))));
+        (0..HANDS).for_each(|_| assert!(begins.recv().unwrap().0.starts_with("ann")));
+        ["bob-0", "bob-1"].into_iter().for_each(|name| hands.take(of("bob", name.into())));
+        drop(ends.remove("ann-3"));
+        assert_eq!(begins.recv().unwrap().0, "bob-0");
+        // The hand that is free goes on with whoever has none under way.
+        assert_eq!([begins.recv().unwrap().0, begins.recv().unwrap().0], ["bob-1", "ann-6"]);
     }
 
     #[test]
