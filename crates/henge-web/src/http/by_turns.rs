@@ -5,7 +5,7 @@ use crate::guard::token;
 use crate::source::Viewer;
 use crate::turns::only_looks;
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ fn whose(viewer: &Viewer, headers: &HeaderMap) -> String {
 
 /// Who looks has a turn until the answer is there. What changes something may wait for nodes, and is not among them.
 pub(super) async fn by_turns(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    if !only_looks(request.method(), request.uri().path()) {
+    // What a browser asks first on behalf of a page elsewhere is refused by its route, whoever asks.
+    if !only_looks(request.method(), request.uri().path()) || *request.method() == Method::OPTIONS {
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
@@ -84,6 +85,7 @@ mod tests {
                 ("GET", "/api/v1/live/disks", "root"),
                 ("HEAD", "/api/v1/live/disks", "boss"),
                 ("POST", "/api/v1/live/disks", "ann-1"),
+                ("OPTIONS", "/api/v1/live/disks", "nobody's"),
             ] {
                 for _ in 0..20 {
                     let bearer = format!("Bearer {token}");
@@ -99,7 +101,7 @@ mod tests {
                 settle().await;
                 let_in.push(std::iter::from_fn(|| told.try_recv().ok()).count());
             }
-            assert_eq!(let_in, [LOOKS_MAX, 0, 0, LOOKS_MAX, LOOKS_MAX, LOOKS_MAX, 20]);
+            assert_eq!(let_in, [LOOKS_MAX, 0, 0, LOOKS_MAX, LOOKS_MAX, LOOKS_MAX, 20, 20]);
             // Whoever hangs up gives the turn, or the wait for one, back.
             assert_eq!(app.turns.len(), 4);
             under_way.iter().for_each(tokio::task::JoinHandle::abort);
