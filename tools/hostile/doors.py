@@ -83,12 +83,10 @@ def records_of_a_byte(node):
         wire.receive(s, 16)
 
 
-@attack("own")
-@needs("openssl")
-def keys_changed_all_the_time(node):
+def change_keys(port, *more):
     """KeyUpdate, as fast as openssl says it."""
     while True:
-        client = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{node.nbds}", "-starttls", "nbd"],
+        client = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *more],
                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             while client.poll() is None:
@@ -98,6 +96,12 @@ def keys_changed_all_the_time(node):
             pass
         client.wait()
         time.sleep(0.01)
+
+
+@attack("own")
+@needs("openssl")
+def keys_changed_all_the_time(node):
+    change_keys(node.nbds, "-starttls", "nbd")
 
 
 @attack("own")
