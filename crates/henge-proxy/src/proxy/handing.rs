@@ -82,7 +82,18 @@ impl Proxy {
             self.pairs.get_mut(slot).expect("just added").connection = Connection::opaque();
         }
         self.patience.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
-        for message in handed.held {
+        let result = self.take_in_held(slot, handed.held, now);
+        self.patience.waited = henge_core::Duration::ZERO;
+        let pair = self.pairs.get_mut(slot).expect("just added");
+        pair.client.keep(&handed.unread);
+        let result = result.and_then(|()| self.move_from_client(slot, now));
+        self.settle(slot, result, now);
+        Ok(())
+    }
+
+    /// What the process before held of a connection. Where that fails the connection is to end: what comes behind it would be taken for something else.
+    fn take_in_held(&mut self, slot: usize, held: Vec<Vec<u8>>, now: Instant) -> std::io::Result<()> {
+        for message in held {
             let pair = self.pairs.get_mut(slot).expect("just added");
             let what = pair.connection.from_client(&message).what;
             if let ConnectionEvent::Answer { why } = what {
@@ -101,11 +112,6 @@ impl Proxy {
                 None => pair.server.send(&message, false)?,
             }
         }
-        self.patience.waited = henge_core::Duration::ZERO;
-        let pair = self.pairs.get_mut(slot).expect("just added");
-        pair.client.keep(&handed.unread);
-        let result = self.move_from_client(slot, now);
-        self.settle(slot, result, now);
         Ok(())
     }
 }
