@@ -82,7 +82,7 @@ impl Proxy {
             self.pairs.get_mut(slot).expect("just added").connection = Connection::opaque();
         }
         self.patience.waited = henge_core::Duration::from_nanos(handed.waited.as_nanos() as u64);
-        let result = self.take_in_held(slot, handed.held, now);
+        let result = take_in_held(self, slot, handed.held, now);
         self.patience.waited = henge_core::Duration::ZERO;
         let pair = self.pairs.get_mut(slot).expect("just added");
         pair.client.keep(&handed.unread);
@@ -90,28 +90,28 @@ impl Proxy {
         self.settle(slot, result, now);
         Ok(())
     }
+}
 
-    /// What the process before held of a connection. Where that fails the connection is to end: what comes behind it would be taken for something else.
-    fn take_in_held(&mut self, slot: usize, held: Vec<Vec<u8>>, now: Instant) -> std::io::Result<()> {
-        for message in held {
-            let pair = self.pairs.get_mut(slot).expect("just added");
-            let what = pair.connection.from_client(&message).what;
-            if let ConnectionEvent::Answer { why } = what {
-                answer_unsound(pair, &message, why)?;
-                continue;
-            }
-            match held_by(what) {
-                Some((tag, request)) => {
-                    let flow = self.flow_of(slot, &request, now);
-                    self.take_in(
-                        Refused { pair: slot, held: Held { tag, request, message }, flow, since: now },
-                        now,
-                    );
-                }
-                // Another version may not understand what this one held.
-                None => pair.server.send(&message, false)?,
-            }
+/// What the process before held of a connection. Where that fails the connection is to end: what comes behind it would be taken for something else.
+fn take_in_held(proxy: &mut Proxy, slot: usize, held: Vec<Vec<u8>>, now: Instant) -> std::io::Result<()> {
+    for message in held {
+        let pair = proxy.pairs.get_mut(slot).expect("just added");
+        let what = pair.connection.from_client(&message).what;
+        if let ConnectionEvent::Answer { why } = what {
+            answer_unsound(pair, &message, why)?;
+            continue;
         }
-        Ok(())
+        match held_by(what) {
+            Some((tag, request)) => {
+                let flow = proxy.flow_of(slot, &request, now);
+                proxy.take_in(
+                    Refused { pair: slot, held: Held { tag, request, message }, flow, since: now },
+                    now,
+                );
+            }
+            // Another version may not understand what this one held.
+            None => pair.server.send(&message, false)?,
+        }
     }
+    Ok(())
 }
